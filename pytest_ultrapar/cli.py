@@ -33,15 +33,16 @@ SUBCOMMANDS = (
     "pytest_ultrapar.report.pages.command",
     "pytest_ultrapar.simulator.command",
 )
-"""The modules that implement `Subcommand`. Every call of `ultrapar` imports all of them, because
-`--help` describes them. So keep their imports light, and put heavy imports into `run`."""
+"""The modules that implement `Subcommand`. Every invocation of `ultrapar` imports all of them,
+because `--help` describes them. So keep their module-level imports light, and put heavy imports
+inside `run`."""
 
 _OF_PYTEST = {
     "plan": "--ultrapar-plan",
     "resume": "--ultrapar-resume latest",
     "run": "--ultrapar-pool pool.toml",
 }
-"""Words that users may try as subcommands, and the pytest options to use instead. They are not
+"""Words that users may try as subcommands, and the pytest options to use instead. The words are not
 subcommands, because only pytest knows the cases."""
 _NOBODY_READS = 128 + signal.SIGPIPE
 """The exit code that shells report if a process writes to a pipe that no process reads."""
@@ -59,7 +60,7 @@ class Subcommand(Protocol):
     SUMMARY: str
     """One line for `ultrapar --help`."""
     DESCRIPTION: str
-    """The text of `ultrapar NAME --help` before the options."""
+    """The text that precedes the options in `ultrapar NAME --help`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the subcommand's options.
@@ -73,8 +74,8 @@ class Subcommand(Protocol):
 
         Raises:
             UltraparError: The command prints one line on stderr and ends with exit code 4.
-            OSError: The same. Any other exception also has this effect, but is reported as an
-                internal error.
+            OSError: As for `UltraparError`. Any other exception has the same effect, but is
+                reported as an internal error.
         """
 
 
@@ -104,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _NotWrittenError(Exception):
-    """Stdout cannot be written to. An `OSError` could also come from a file, so it is not used."""
+    """Stdout cannot be written to. Raised instead of `OSError`, which a file could also raise."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
@@ -112,7 +113,7 @@ class _NotWrittenError(Exception):
 
 
 class _Stdout:
-    """A text stream with write errors that can be distinguished from all other errors."""
+    """A text stream whose write errors can be distinguished from all other errors."""
 
     def __init__(self, wrapped: TextIO) -> None:
         self._wrapped = wrapped

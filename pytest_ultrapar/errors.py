@@ -68,7 +68,7 @@ def bare_kind(told: str) -> str:
 
 
 class NoLaneError(InfraError):
-    """The broker refuses a request: its model has no lane left, or its daily quota is exhausted."""
+    """A request is refused, for example because no lane is left or a daily quota is exhausted."""
 
     def __init__(self, message: str, kind: str = "no_lane") -> None:
         super().__init__(kind, message)
@@ -90,14 +90,14 @@ class BadRequestError(UltraparError):
     """The API rejects the request as malformed (400, 422), so the case has the outcome `error`.
 
     Attributes:
-        kind: One word for the column `kind` of the results.
+        kind: One word for the column `kind` in the results.
     """
 
     kind = "bad_request"
 
 
 class ReplayMissError(BadRequestError):
-    """A replay has no stored answer for a request, and is not allowed to send the request."""
+    """A replay has no stored answer for a request, and is not allowed to send it."""
 
     kind = "replay_miss"
 

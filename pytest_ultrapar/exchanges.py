@@ -1,12 +1,13 @@
 """Store all requests and answers of an episode in the journal, without storing anything twice.
 
 Every turn sends the whole conversation again. So the journal stores only the part of a request's
-body that differs from an earlier body of the episode. Two numbers give the lengths of the common
-beginning and the common end, in bytes. Bodies are not decoded, so each of them can be restored
-exactly as it was sent, even if it is not JSON.
+body that differs from an earlier body in the episode. Two numbers give the lengths, in bytes, of
+the prefix and the suffix that the two bodies share. Bodies are not decoded, so each of them can be
+restored exactly as it was sent, even if it is not JSON.
 
-Long strings (images, files, documents) are stored as parts: files of the run, named after their
-content. A body then contains only the names of its parts, and is still valid JSON.
+Long strings (images, files, documents) are stored as parts. Each part is a file in the run's
+directory, named after a hash of its content. The body then contains the part's name instead of
+the string, and is still valid JSON.
 """
 
 from __future__ import annotations
@@ -25,22 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PART = "\\u0000part:"
-"""The prefix of a part's name in a JSON string. It begins with NUL, written as in JSON, because
-models and suites do not use this character. If a body contains the prefix anyway, the whole body
-becomes a part."""
+"""The prefix of a part's name in a JSON string. It begins with JSON's escape for NUL, a character
+that models and suites do not use. If a body contains the prefix anyway, the whole body becomes a
+part."""
 LARGE_BYTES = 16 * 1024
 """Strings of at least this length become parts. A body that is shorter than this is not searched
 for long strings."""
 INLINE_BYTES = 256 * 1024
-"""If a body is longer than this even without its long strings, the whole body becomes a part. The
-reason is that a reader that looks for the end of a record must read the whole record."""
+"""The maximum length of the text that a record stores for one body. If a body's text would be
+longer even without its long strings, the whole body becomes a part. Records are kept short because
+a reader that looks for the end of a record has to read all of it."""
 _MOST_QUOTES = 100_000
 """A body with more quotes than this is not searched for long strings, because the search would
 block the event loop for over 0.02 s."""
 _REMEMBERED_BYTES = 256 * 1024
 _REMEMBERED = 4
-"""How many earlier bodies each new body is compared with. One is not enough, because requests to
-the case's own model and to a judge may alternate."""
+"""The maximum number of earlier bodies with which a new body is compared. One would not be enough,
+because requests to the case's own model and to a judge may alternate."""
 _PART = PART.encode()
 _NAME_LENGTH = 64
 _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
@@ -56,11 +58,11 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Said(NamedTuple):
-    """One exchange with its bodies.
+    """One exchange, with the bodies of its request and its answer.
 
     Attributes:
         exchange: The record in the journal.
-        sent: The request's body, in which the names of parts are replaced with their content.
+        sent: The request's body, with the content of each part instead of the part's name.
         came: The answer's body, in the same form; empty if there was no answer.
     """
 
@@ -75,11 +77,12 @@ class Said(NamedTuple):
 
 
 class ExchangeLog:
-    """Collects the exchanges of one episode. The list for the journal is `noted`.
+    """Collects the exchanges of one episode in `noted`, the list that the journal stores.
 
     Args:
         keep: Stores a part, and returns its name (from `part_name`).
-        redact: Removes secrets from texts in which the journal cannot find them.
+        redact: Removes secrets from streams, because the journal cannot find secrets in compressed
+            text.
     """
 
     def __init__(self, keep: Callable[[bytes], str], redact: Callable[[bytes], bytes]) -> None:
@@ -110,14 +113,14 @@ class ExchangeLog:
             path: The requested path, as in `Exchange`.
             status: The HTTP status; None if no answer arrived.
             sent: The request's body, without the lane's name for the model (`without_model`).
-            came: The answer's body, after HTTP content encoding was removed. For a stream, this is
-                all of its events.
-            whole: For a stream, a single body made from its events. If this body contains a secret,
-                it is stored instead of the events, because a secret that is split between events
-                would not be found.
+            came: The answer's body, without HTTP content encoding. For a stream, this is all of its
+                events.
+            whole: For a stream, a single body made from its events. If a secret is found in this
+                body, the body is stored instead of the events. A secret that is split between
+                events would not be found in them.
             query: The query string.
-            headers: The headers of the request. Only headers that can change the answer are stored.
-            role: As in `Exchange`.
+            headers: The headers of the request. Only those that can change the answer are stored.
+            role: The role to which the request was sent; empty for the case's own model.
         """
         body, base, first, last = self._sent(sent)
         is_stream = whole is not None and self._redact(whole) == whole
@@ -149,7 +152,10 @@ class ExchangeLog:
         return (PART + self._keep(sent), None, 0, 0) if found is None else found
 
     def _difference(self, body: bytes) -> tuple[str, int | None, int, int] | None:
-        """Return the part of a body that differs from an earlier body; None if it is too long."""
+        """Return the text that a body does not share with an earlier one; None if this is too long.
+
+        The result also contains `base`, `first` and `last`, as in `Exchange`.
+        """
         base, first, last = None, 0, 0
         for number, earlier in self._remembered.items():
             if (n_common := n_first(earlier, body)) >= first:
@@ -181,7 +187,10 @@ class ExchangeLog:
         return packed.decode() if len(packed) <= INLINE_BYTES else PART + self._keep(came)
 
     def changed(self, exchanges: Sequence[Exchange], change: Callable[[str], str]) -> None:
-        """Record exchanges with `change` applied to each body, but not to the content of parts."""
+        """Record copies of exchanges, with `change` applied to bodies, query strings and headers.
+
+        Streams and the content of parts are not changed.
+        """
         for one, body in zip(exchanges, skeletons(exchanges), strict=True):
             text = change(body.decode())
             found = self._difference(text.encode()) or (text, None, 0, 0)
@@ -206,10 +215,10 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
 
     Args:
         exchanges: The records in the journal.
-        part: Returns the content of a part by its name.
+        part: Returns the content of the part with a given name.
 
     Raises:
-        ValueError: An exchange refers to a missing body or part, or cannot be unpacked.
+        ValueError: An exchange refers to a missing body, or a stream cannot be unpacked.
     """
     found = [
         Said(one, with_parts(body, part), _answer(one, part))
@@ -219,7 +228,9 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
 
 
 def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
-    """Return request bodies in recorded order, with the names of parts instead of their content.
+    """Return the request bodies in the order in which they were recorded.
+
+    They contain the names of parts instead of the parts' content.
 
     Raises:
         ValueError: An exchange refers to a missing body.
@@ -239,15 +250,15 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
 
 
 def body_with_part_names(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
-    """Replace the long strings of a body with the names of parts, if it has any.
+    """Replace any long strings in a body with the names of parts.
 
     Args:
         body: The body, which is usually JSON.
         keep: Stores a part and returns its name.
 
     Returns:
-        The new body. None if the whole body must be a part, because it is not text or already
-        contains the prefix of parts.
+        The new body. None if the whole body must become a part, because it is not text or already
+        contains the prefix of a part's name.
     """
     if not body.isascii():
         try:
@@ -273,7 +284,7 @@ def with_parts(body: bytes, part: Callable[[str], bytes]) -> bytes:
 
     Args:
         body: A body from `skeletons`, or the body of an answer.
-        part: Returns the content of a part by its name.
+        part: Returns the content of the part with a given name.
     """
     if _PART not in body:
         return body
@@ -286,13 +297,13 @@ def new_messages(
     noted: Sequence[TurnMessage],
     shaped: Callable[[_Asked], TurnMessage],
 ) -> list[TurnMessage]:
-    """Return the messages of a request that were not in the conversation's previous request.
+    """Return the messages in a request that were not in the conversation's previous request.
 
     Args:
-        asked: All messages of the request.
-        before: All messages of the previous request. If it belongs to another conversation, all
-            messages are new.
-        noted: The messages that were recorded so far, including answers.
+        asked: All messages in the request.
+        before: All messages in the previous request. If `asked` does not begin with them, a new
+            conversation has begun, and all messages are new.
+        noted: The messages that have been recorded so far, including answers.
         shaped: Makes a `TurnMessage` from a message.
     """
     known = len(before) if list(asked[: len(before)]) == list(before) else 0
@@ -320,7 +331,7 @@ def _answer(one: Exchange, part: Callable[[str], bytes]) -> bytes:
 
 
 def matters(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return those headers of a request that can change the answer.
+    """Return the headers that can change the answer to a request.
 
     Args:
         headers: All headers of the request, with names in lower case.
@@ -329,17 +340,25 @@ def matters(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_model(body: bytes, name: str) -> bytes:
-    """Remove the lane's name for the model if the body begins with it, as our own bodies do."""
+    """Remove `model` from a body that begins with this field and the lane's name for the model.
+
+    Bodies that this package makes begin with their `model` if they have one. Any other body is
+    returned unchanged.
+
+    Args:
+        body: The body of a request.
+        name: The lane's name for the model.
+    """
     own = b'{"model":%b,' % msgspec.json.encode(name)
     return b"{" + body[len(own) :] if body.startswith(own) else body
 
 
 def canonical(body: bytes) -> bytes:
-    """Reduce a body to a form that is the same for equal requests to any lane.
+    """Reduce a body to a form that is the same for equal requests, regardless of the lane.
 
-    If the body is JSON, this form has no `model`, `stream` and `stream_options`, and its keys are
-    sorted. Otherwise, it is the body itself. Two bodies can be compared only if both contain their
-    long strings, or if both contain the names of parts instead.
+    If the body is JSON, this form has no `model`, `stream` or `stream_options`, and its fields are
+    sorted by name. Otherwise, the form is the body itself. Two bodies can be compared only if both
+    contain their long strings, or if both contain the names of parts instead.
     """
     try:
         asked = msgspec.json.decode(body)
@@ -356,8 +375,13 @@ _in_order = msgspec.json.Encoder(order="sorted").encode
 def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
     """Return the lengths of the common prefix and the common suffix of two bodies, in bytes.
 
-    The cuts are only next to a quote or a space, so that no cut splits a character or a secret. A
-    secret that is split would not be found.
+    Both are shortened so that the bodies are cut only next to a quote or a space. Such a cut splits
+    no character and no secret. A secret that is split would not be found.
+
+    Args:
+        base: The earlier body.
+        body: The new body.
+        first: The length of their common prefix before it is shortened.
     """
     first = max(body.rfind(b'"', 0, first), body.rfind(b" ", 0, first)) + 1
     at = len(body) - n_last(base, body, min(len(base), len(body)) - first)
@@ -378,7 +402,7 @@ def n_first(one: bytes, other: bytes) -> int:
 
 
 def n_last(one: bytes, other: bytes, most: int) -> int:
-    """Return the length of the common suffix of two bodies, in bytes, but at most `most`."""
+    """Return the length of the common suffix of two bodies, in bytes; at most `most`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -12,7 +12,7 @@ from pytest_ultrapar.session.options import NEEDED, is_active
 
 
 class _OutOfReach:
-    """Takes the place of `llm` and `case` in the body of a test, where they cannot be used."""
+    """Takes the place of `llm` and `case` in a test: only its prefetched function can use them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -25,7 +25,7 @@ class _OutOfReach:
 
 
 def _llm(model: str) -> object:
-    """The client in an async test or a prefetched function: `await llm.chat("...") -> Reply`."""
+    """The client for async tests and prefetched functions: `await llm.chat("...") -> Reply`."""
     return _OutOfReach("llm")
 
 
@@ -35,7 +35,7 @@ llm = pytest.fixture(name="llm")(_llm)
 
 
 def _model(request: pytest.FixtureRequest) -> str:
-    """The name of the case's model; cases are made for each model (see --ultrapar-model)."""
+    """The name of the case's model. Each selected model has its own cases (--ultrapar-model)."""
     param = getattr(request, "param", None)
     if not isinstance(param, str):
         msg = f"the fixture 'model' needs {NEEDED}"
@@ -57,7 +57,7 @@ model = pytest.fixture(name="model")(_model)
 
 @pytest.fixture
 def case() -> object:
-    """The case in a prefetched function: its id, seed, repetition, parameters and marks."""
+    """The case, for prefetched functions: its id, seed, repetition, parameters and marks."""
     return _OutOfReach("case")
 
 
@@ -75,6 +75,6 @@ grade = pytest.fixture(name="grade")(_grade)
 
 @pytest.fixture
 def ultrapar_repeat(request: pytest.FixtureRequest) -> int:
-    """The number of the case's repetition, counted from 0 (see --ultrapar-repeats)."""
+    """The number of this repetition of the case, counted from 0 (see --ultrapar-repeats)."""
     param = getattr(request, "param", 0)
     return param if isinstance(param, int) else 0

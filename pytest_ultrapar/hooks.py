@@ -1,4 +1,4 @@
-"""The hooks that suites, conftests and other plugins may implement."""
+"""The hooks that suites, conftests and other plugins can implement."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ def pytest_ultrapar_pool(config: pytest.Config) -> Pool | None:
 def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str] | None:
     """Return names of your own policies for --ultrapar-policy, in addition to the shipped ones.
 
-    If a user passes an unknown name, the error message lists all known ones. Called before
-    collection, in the main thread of every process, so pytest must load the conftest at startup. If
-    you return a name, also implement `pytest_ultrapar_assign` for it. Mode `phase` follows the
-    benchmark's own rules. So in this mode, only names that a hook returns for it can be used, and
-    the first of them is the default.
+    Called before collection, in the main thread of every process. If a conftest implements this
+    hook, it must therefore be one that pytest loads at startup. Also implement
+    `pytest_ultrapar_assign` for every name that you return. If a user passes an unknown name, the
+    error message lists all known names.
+
+    Mode `phase` follows the benchmark's own rules and has no shipped policies. In this mode, only
+    names that an implementation returns for `phase` can be used, and the first one is the default.
 
     Args:
         config: pytest's configuration.
         mode: The mode in force: `serial`, `rotate`, `phase` or `ultra`.
 
     Returns:
-        The names, each of which is one word. A name that takes an argument looks like `batch:N`.
-        The run does not check the argument, so check it in `pytest_ultrapar_assign`. If that hook
-        raises `ConfigError`, the run ends with exit code 4.
+        The names, each of which is one word. If a policy takes an argument, write its name like
+        `batch:N`. The run does not check the argument, so check it in `pytest_ultrapar_assign`. If
+        your implementation raises `ConfigError`, the run ends with exit code 4.
     """
 
 
@@ -56,19 +58,19 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
 ) -> Assignment | None:
     """Return the lanes that each worker prefers, and the cases that run together.
 
-    Called once, in the main thread of the controller (of the pytest process without xdist), after
-    collection and before the first request. The scheduler and the broker use the first result that
-    is not None. The shipped policies (--ultrapar-policy) come last. This hook is not called in the
-    modes `serial` and `rotate`, which have their own assignment. Your function may omit arguments
-    that it does not use.
+    Called once, after collection and before the first request, in the main thread of the controller
+    (without xdist: in the pytest process). The scheduler and the broker use the first result that
+    is not None. The implementation for the shipped policies (--ultrapar-policy) is called last. The
+    modes `serial` and `rotate` assign cases by themselves, and do not call this hook. Your function
+    may omit arguments that it does not use.
 
     Args:
         config: pytest's configuration. Use `getoption` to read options that a conftest declares.
         workers: The ids of the workers: `gw0`, `gw1` and so on, or only `main` without xdist.
-        lanes: All lanes of the pool that serve one of the selected models.
+        lanes: All lanes in the pool that serve one of the selected models.
         cases: All cases that are about to run, in pytest's order.
-        pool: The whole pool, with its limits (see `pool.seats(lanes)`), and its models by provider.
-        policy: The policy in force, such as `batch:3`: the user's choice or the default.
+        pool: The whole pool, with its limits (see `pool.seats(lanes)`) and its models by provider.
+        policy: The policy that the user chose, such as `batch:3`, or the default policy.
         mode: The mode in force: `phase` or `ultra`.
     """
 
@@ -77,35 +79,36 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
 def pytest_ultrapar_process(config: pytest.Config, case: Case) -> str | None:
     """Return the name of the process in which a suite's original scripts ran a case, or None.
 
-    Called only if the assignment has groups, once for each case, in the main thread of the
-    controller, before the first request. The header and the plan then show how many of these
+    Called in the main thread of the controller, before the first request: once for each case if the
+    assignment has groups, otherwise never. The header and the plan then show how many of these
     processes share each key.
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
-    """Return the number of prompt types if the number of workers has to be multiplied by it.
+    """Return the number of prompt types that the run selects; None means 1.
 
-    Called before collection, in the main thread of every process, unless the pool states the
-    number.
+    For models with `multiply_by_prompt_types`, the pool's `workers` are multiplied by this number.
+    The hook is called before collection, in the main thread of every process. It is not called if
+    the pool states the number, or if the pool has no such model.
     """
 
 
 def pytest_ultrapar_data(config: pytest.Config) -> Mapping[str, str] | None:
-    """Return facts about a suite's data by name, such as versions and digests of task files.
+    """Return named facts about a suite's data, such as versions and digests of task files.
 
     Called once before collection, in the main thread of the controller. The manifest contains the
-    results of all implementations. A run can be resumed or reused only if all these facts are still
+    facts from all implementations. A run can be resumed or reused only if these facts are all still
     the same.
     """
 
 
 def pytest_ultrapar_attempt(record: Attempt) -> None:
-    """Receive one HTTP request of a case.
+    """Receive the record of one HTTP request of a case.
 
-    Called once per attempt, in the main thread of the process that ran the case, when pytest
-    reports the case's item.
+    Called once per attempt, in the main thread of the process that ran the case, after the item's
+    teardown.
     """
 
 
@@ -120,22 +123,23 @@ def pytest_ultrapar_case(record: Grade) -> None:
 def pytest_ultrapar_figures(
     config: pytest.Config, rows: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """Compute metrics of the whole run, such as F1, Elo or corpus BLEU.
+    """Compute metrics over the whole run, such as F1, Elo or corpus BLEU.
 
     Called in the main thread of the controller when the tables are written, and when a run is
-    regraded or merged. So pytest must load the conftest at startup. The summary, `report.md` and
-    the HTML report show the figures, and a gate's rules call them `figure.NAME`. If an
-    implementation raises an exception or returns anything other than figures, the run fails, but
-    the tables are kept.
+    regraded or merged. If a conftest implements this hook, it must therefore be one that pytest
+    loads at startup. The summary, `report.md` and the HTML report show the figures. The rules of a
+    gate refer to them as `figure.NAME`. If an implementation raises an exception or returns
+    anything other than figures, the run fails, but the tables are kept.
 
     Args:
         config: pytest's configuration.
-        rows: The rows of `results`. Each row maps column names to values, and is read-only.
+        rows: The rows of the table `results`. Each row maps column names to values, and is
+            read-only.
 
     Returns:
-        The figures by name. Each is a finite number, `(value, low, high)` with bounds at 95 %, or a
-        function that computes a number from rows. For a function, the bounds are computed by
-        resampling the rows' clusters 200 times at random.
+        The figures by name. Each is a finite number, `(value, low, high)` with the bounds of its
+        95 % interval, or a function that computes a number from rows. For a function, the bounds
+        are computed from 200 random resamples of the rows' case clusters.
     """
 
 

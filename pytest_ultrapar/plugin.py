@@ -40,7 +40,10 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Load the rest of this package without assertion rewriting, once the command line is read."""
+    """Keep pytest from rewriting asserts in those modules of this package that are not loaded yet.
+
+    Called when pytest has read the command line.
+    """
     own_imports.import_without_rewrite(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
@@ -53,7 +56,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Refuse `-f` here: `xdist.looponfail` loops in this hook, before plugins are configured."""
+    """Refuse `-f` here, because xdist runs its loop in this hook, before plugins are configured."""
     if not options.is_active(config):
         return
     if config.getoption("looponfail", default=False):
@@ -89,7 +92,7 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugins that this process needs. Without a pool, these are only a few."""
+    """Register the plugins that this process needs. Without a pool, it needs only a few."""
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
@@ -130,7 +133,10 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 
 
 def _coordinate(config: pytest.Config) -> None:
-    """Check all input before anything starts. Then register a plugin for the plan, list or run."""
+    """Check all input before anything starts. Then register the plugins for a run, plan or listing.
+
+    A listing shows tests or fixtures and runs nothing, as with `--collect-only`.
+    """
     from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
     # Do this before the imports below: they create enough objects for many garbage collections.
@@ -241,7 +247,7 @@ def _has_workers(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return few workers for `-n auto`, because requests are limited by seats and not by processes.
+    """Return few workers for `-n auto`, because seats, not workers, limit the requests.
 
     Called before pytest_configure.
     """
@@ -289,7 +295,7 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
-    """Return the names of the shipped policies, which come before all others."""
+    """Return the names of the shipped policies, so that they are listed before all others."""
     from pytest_ultrapar.coordinator import policies  # noqa: PLC0415 - needed with a pool only
 
     return policies.shipped(mode)
@@ -304,7 +310,7 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     policy: str,
     mode: str,
 ) -> Assignment:
-    """Apply a shipped policy, after all other implementations."""
+    """Apply a shipped policy, if no other implementation has returned an assignment."""
     from pytest_ultrapar.coordinator.policies import find_policy  # noqa: PLC0415
 
     return find_policy(policy, mode)(pool, workers, lanes, cases)

@@ -17,43 +17,42 @@ _K = TypeVar("_K", bound=Hashable)
 Long = Annotated[int, "int64"]
 """A whole number whose column has 64 bits. The columns of other whole numbers have 32 bits."""
 Microseconds = Annotated[int, "timestamp"]
-"""Microseconds since the epoch, UTC. The name of such a field ends with `_us`. The column made from
-it is a timestamp and has the same name without this ending."""
+"""Microseconds since the epoch, UTC. The name of such a field ends with `_us`. Its column is a
+timestamp, and has the same name without this ending."""
 NO_COLUMN = "no column"
 NoColumn = Annotated[T, NO_COLUMN]
-"""A field that is only in the journal."""
+"""A field that is stored only in the journal and has no column."""
 
 Outcome = Literal["solved", "partial", "unsolved", "scored", "infra", "error", "skipped"]
 """The result of a case as a measurement. `scored` means that the case is graded only by scores."""
 RATED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
 """The outcomes that are included in a solve rate."""
 GRADED: frozenset[Outcome] = RATED | {"scored"}
-"""The outcomes that are included in scores and coverage. The other outcomes say nothing about the
-model."""
+"""The outcomes of graded cases. Scores and coverage count only these cases. The other outcomes say
+nothing about the model."""
 
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
 """How an episode ended. Episodes that were `interrupted` run again when the run is resumed."""
 
 Replayed = Literal["match", "ambiguous", "resumed"]
 """How a stored answer was found. `match`: only one answer fits the request. `ambiguous`: it is the
-first of several different answers that fit. `resumed`: it is an answer of this run, from before the
-episode was interrupted."""
+first of several different answers that fit. `resumed`: this run received it before the episode was
+interrupted."""
 
 Scalar = str | int | float | bool | None
 
 _ALWAYS = ("model", "suite", "repeat")
 CASE_NAMES = (*_ALWAYS, "file", "test_name", "param_id", "marks")
-"""Names by which summaries can be grouped, in addition to parameters. If a parameter has one of the
-last four names, the parameter takes precedence."""
+"""Names by which summaries can be grouped, in addition to the names of a suite's parameters. If a
+parameter has one of the last four names, the parameter takes precedence."""
 LABEL, META = "label.", "meta."
-"""The prefixes of the columns for labels from `grade`, and of the columns for metadata from
-marks."""
+"""The prefixes of column names: `LABEL` for labels from `grade`, `META` for metadata from marks."""
 ASYNC_TEST = "async test"
-"""The tag that marks a stored result as the result of an async test. Other episodes store a value
-instead."""
+"""The tag (`type`) in the stored result of an async test. Other episodes store the value of their
+prefetched function, which has no such tag."""
 ASKED_FOR = "label"
-"""The name of the parameter that a gateway's cases have. Its value is the client label of the
-case."""
+"""The name of the parameter that contains the client label of a case, if the case comes from a
+gateway."""
 _REPETITION = re.compile(r"-r\d+-$")
 
 
@@ -64,7 +63,7 @@ class Case(msgspec.Struct, frozen=True):
         index: The position of the case in pytest's collection, which is the same in every worker.
         case_id: The id of the case: 16 hex digits, the same in every run with the same suite,
             models and seed.
-        nodeid: pytest's id of the item.
+        nodeid: pytest's node id for the item.
         suite: The name of the test module's folder, such as `phase53`.
         model: The model's name in the pool.
         repeat: The number of the repetition, counted from 0.
@@ -122,21 +121,24 @@ class Case(msgspec.Struct, frozen=True):
         return _REPETITION.sub("-", ids.replace(f"-{model}-", "-", 1))[1:-1]
 
     def value_of(self, name: str) -> str:
-        """Return the case's value, as text, for a name that groups summaries; may be empty."""
+        """Return the case's value, as text, for a name by which summaries are grouped.
+
+        The text is empty if the case has no such value.
+        """
         if name in CASE_NAMES and (name in _ALWAYS or name not in self.params):
             return str(getattr(self, name))
         return str(self.facts.get(name, ""))
 
     @property
     def facts(self) -> dict[str, Scalar]:
-        """The parameters, metadata and labels.
+        """The parameters, metadata and labels, by name.
 
-        Their names cannot clash, because the name of a parameter never contains a dot.
+        A parameter cannot clash with the others, because its name never contains a dot.
         """
         return self.params | self.said
 
     def labelled(self, labels: Mapping[str, str]) -> Case:
-        """Return a copy of the case with the labels from its grade, which are given by name."""
+        """Return the case with the labels from its grade (`Grade.labels`)."""
         if not labels:
             return self
         said = self.said | {f"{LABEL}{name}": text for name, text in labels.items()}
@@ -152,17 +154,18 @@ def by_key(pairs: Iterable[tuple[_K, T]]) -> dict[_K, list[T]]:
 
 
 def function_of(nodeid: str) -> str:
-    """Return the node id of an item's test function, which is the item's id without parameters."""
+    """Return the node id of an item's test function: the item's own id, without parameters."""
     path, _, name = nodeid.partition("::")
     return f"{path}::{name.split('[')[0]}"
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One HTTP request on one lane. Its fields are most of the columns of `attempts`.
+    """One HTTP request on one lane. Most columns of the table `attempts` are fields of this record.
 
-    `store.tables.ATTEMPTS_COLUMNS` lists the columns: some fields here are `NoColumn`, and some
-    columns come from other records. All `t_*_s` are monotonic seconds of the host. The columns are
-    in the order of the fields. This order is part of the format, so add new fields at the end.
+    `store.tables.ATTEMPTS_COLUMNS` lists all columns: some fields here are `NoColumn`, and some
+    columns come from other records. All `t_*_s` are in seconds on the host's monotonic clock. The
+    columns are in the order of the fields. This order is part of the format, so add new fields at
+    the end.
 
     Attributes:
         turn: The number of the request in the episode, counted from 0, including requests to roles.
@@ -182,7 +185,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         tokens_in: The number of tokens in the prompt.
         tokens_out: The number of tokens in the answer.
         in_flight_at_send: How many requests were in flight on this lane when this request was sent,
-            including itself.
+            including this request.
         maybe_billed: Whether the provider may have charged for the request although no answer
             arrived.
         seat_wait_s: How long it waited for a seat before it got the lease.
@@ -190,11 +193,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             lease.
         cached_tokens: How many tokens of the prompt the provider had cached.
         cache_write_tokens: How many tokens of the prompt the provider wrote to its cache.
-        replayed: None if the request was sent. `match`: the request got the only matching answer of
-            the replayed run. `ambiguous`: it got the first of several. In both cases, provider,
-            instance, key, status and tokens are from that run, but the times are from this run.
-            `resumed`: after a crash, the request got its stored answer from this run again. The
-            request that was sent has its own row, which contains the cost.
+        replayed: Null if the request was sent. `match`: the request got the only matching answer in
+            the replayed run. `ambiguous`: it got the first of several different answers that match.
+            In both cases, provider, instance, key, status and tokens are from that run, but the
+            times are from this run. `resumed`: after an interruption, the request got the answer
+            that this run had already stored. The request that was originally sent has its own row,
+            which contains the cost.
         role: The role to which the request was sent, such as `judge`; empty for the case's own
             model.
     """
@@ -226,23 +230,23 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of a conversation. A turn stores only messages that are new in this turn.
+    """One message in a conversation. A turn stores only messages that are new in this turn.
 
     Attributes:
         turn: The number of the request in the episode, counted from 0.
         role: `system`, `user`, `assistant`, `tool`, or another role that the suite uses.
-        content: The text. Other content is shown as JSON.
-        tool_calls: The names and arguments of the calls in an answer, as JSON.
-        name: The name of the author or of the tool, if the message contains one.
-        tool_call_id: For a message from a tool: the id of the call that it answers.
+        content: The text of the message. Content that is not plain text is shown as JSON.
+        tool_calls: For an answer: the names and arguments of its tool calls, as JSON.
+        name: The name of the author or the tool, if the message contains a name.
+        tool_call_id: For a message from a tool: the id of the tool call that it answers.
         tool_call_ids: The ids of the calls in `tool_calls`, in the same order, as JSON.
-        choice: For an answer: the number of the choice, counted from 0.
+        choice: For an answer: the number of this choice, counted from 0.
         finish_reason: For an answer: why it ended, in the API's wording.
         reasoning: For an answer: its reasoning, if the API sends it separately.
         refusal: For an answer: the model's refusal, if the API sends it separately.
         other: All other fields of the message, as JSON; for a streamed answer, they are only in the
             journal.
-        parameters: For an answer: the request without its messages and model, as JSON.
+        parameters: For an answer: its request without messages and model, as JSON.
         answer_id: For an answer: the id that the provider gave it.
         served_model: For an answer: the model that answered, as the provider reports it.
         usage: For an answer: the provider's token counts, as JSON.
@@ -270,7 +274,7 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request of an episode and its answer, as `exchanges` packs and unpacks them.
+    """One request of an episode and its answer, in the form into which `exchanges` packs them.
 
     Attributes:
         turn: The number of the client's call, counted from 0.
@@ -308,7 +312,7 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_VALUE = msgspec.Raw()
-"""Stands for a missing value. It cannot be None, because msgspec can leave JSON undecoded in a
+"""Stands for a missing value. This is not None, because msgspec can leave JSON undecoded in a
 field of type `Raw`, but not in a field of type `Raw | None`."""
 
 
@@ -321,7 +325,7 @@ class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
 
 
 class EpisodeProgressHead(msgspec.Struct, frozen=True, tag="went_on"):
-    """An `EpisodeProgress` without its exchanges, which are not decoded.
+    """The first fields of an `EpisodeProgress`, for readers that do not decode the rest.
 
     Attributes:
         case_id: The id of the case.
@@ -336,7 +340,7 @@ class EpisodeProgressHead(msgspec.Struct, frozen=True, tag="went_on"):
 
 
 class EpisodeProgress(EpisodeProgressHead, frozen=True, tag="went_on", omit_defaults=True):
-    """The progress of an episode since its previous record. Unused once the episode has ended.
+    """The progress of an episode since its previous record. Not used once the episode has ended.
 
     Attributes:
         at_us: When the record was written, in microseconds since the epoch (UTC).
@@ -355,7 +359,7 @@ class EpisodeProgress(EpisodeProgressHead, frozen=True, tag="went_on", omit_defa
 
 
 class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True):
-    """The record of an ended episode. Grading, replay and the tables read no other record of it.
+    """The final record of an episode. Grading, replay and tables use no other record of an episode.
 
     Attributes:
         case_id: The id of the case.
@@ -404,7 +408,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     def unasked(
         cls, now_us: int, case_id: str, worker: str, ending: Ending, *, kind: str, detail: str
     ) -> EpisodeEnded:
-        """Make the record of an episode that ends now, without having sent a request."""
+        """Make the record of an episode that ends now and has not sent any request."""
         return cls(case_id, worker, ending, now_us, now_us, 0.0, kind=kind, detail=detail)
 
     @property
@@ -414,12 +418,12 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
 
     @property
     def own_attempts(self) -> list[Attempt]:
-        """The episode's requests to the case's own model, without requests to roles."""
+        """The episode's requests to the case's own model, and not those to roles."""
         return [attempt for attempt in self.attempts if not attempt.role]
 
     @property
     def own_sent(self) -> list[Attempt]:
-        """The `own_attempts` that were sent, now or before the episode was interrupted."""
+        """The `own_attempts` that were sent, including those sent before an interruption."""
         sent = {None, "resumed"}
         return [one for one in self.attempts if not one.role and one.replayed in sent]
 
@@ -429,13 +433,13 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
 
     Attributes:
         worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
-        outcome: The outcome of the case as a measurement.
-        test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: A word that is more exact than the outcome: why the case is `infra`, why the provider
-            refused it, what ended its grader, or which exception caused the `error`.
+        outcome: The measured outcome of the case.
+        test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed` or `xpassed`.
+        kind: A word that adds detail to the outcome: why the case is `infra`, why the provider
+            refused the prompt, what ended the grader, or which exception caused the `error`.
         scores: The scores by name. A bool counts as a number. No score is NaN or infinite.
-        error: The error message, or the beginning of a traceback. Journals of earlier versions
-            contain the reason here.
+        error: The error message, or the beginning of a traceback. Journals from earlier versions
+            contain the `reason` here.
         host: As in `EpisodeEnded`.
         reason: The `reason` argument of `grade`.
         labels: The `labels` argument of `grade`, which maps names to texts.
@@ -455,9 +459,10 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
 
 
 class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
-    """How busy an engine was while it had open episodes. It is written once, when the engine ends.
+    """How busy an engine was while it had open episodes. Written once, when the engine ends.
 
-    The controller and the broker also write such a record, but they count no beats.
+    The run also stores such a record for the controller and one for the broker. These count no
+    beats (timers of the event loop).
 
     Attributes:
         worker: The id of the worker; or `controller` or `broker`.
@@ -482,4 +487,4 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
 
 
 JournalRecord = EpisodeStarted | EpisodeProgressHead | EpisodeEnded | Grade | EngineSpent
-"""The types of records in a journal. Readers decode only the head of an `EpisodeProgress`."""
+"""The types of records in a journal. An `EpisodeProgress` is read as an `EpisodeProgressHead`."""

@@ -1,4 +1,4 @@
-"""Help for your tests: check what a client claims, using the log of the simulated provider.
+"""Help for your tests: check a client's claims against the log of the simulated provider.
 
     log = read_server_log(run_directory / "server.log")
     assert log.count(429) == 0
@@ -6,7 +6,8 @@
     assert log.max_in_window(1.0, key="key0") <= 10 + 1
 
 The log of the simulated provider's server shows when each request arrived and when it was answered.
-One clock is used for all clients. The log is complete, even if clients failed.
+All times come from one clock, even if there are several clients. The log is complete, even if
+clients failed.
 
 `BrokerPlay` runs the broker in virtual time. Use it to test behaviour that would take too long to
 observe with a server.
@@ -41,23 +42,26 @@ class ServerRequest(msgspec.Struct, frozen=True):
 
     Attributes:
         request_id: The number of the request in order of arrival, counted from 1.
-        t_arrival_s: When the request had arrived completely, in monotonic seconds of the machine.
-        t_end_s: When its answer had been sent or its client had left. None if the server was
-            stopped before that.
+        t_arrival_s: When the request had arrived completely, in seconds on the machine's monotonic
+            clock.
+        t_end_s: When the answer had been sent or the client had left, on the same clock. None if
+            the server was stopped before that.
         status: The HTTP status of the answer; None if there was no answer.
         provider: The name of the provider in the request's path.
-        key: The name of the key whose secret it contained.
+        key: The name of the key whose secret the request contained.
         model: The name of the model in the pool.
         instance: The name of the instance in the request.
         disconnected: Whether the client left before it got the answer.
         admitted: Whether the request held a seat. A request that was refused (with 429 or 401, for
             example) never held one.
-        fault: The fault from the faults file that the request met: the entry's name, or its kind
-            and number, such as `error 1`. None without a fault.
-        tokens_in: The tokens of its prompt, as counted by the server; None if no model answered.
-        tokens_out: The tokens of its answers, including unfinished answers.
-        t_since_s: If the server had no CPU time before `t_arrival_s`: the earliest time at which
-            the request may have arrived. Otherwise None.
+        fault: The entry in the faults file that affected the request: its name, or its kind and
+            number, such as `error 1`. None if there was no fault.
+        tokens_in: The number of tokens in the prompt, as counted by the server; None if no model
+            answered.
+        tokens_out: The number of tokens in the answers, including unfinished answers; None if no
+            model answered.
+        t_since_s: If the server had no CPU time just before `t_arrival_s`: the earliest time at
+            which the request may have arrived. Otherwise None.
     """
 
     request_id: int
@@ -80,8 +84,8 @@ class ServerRequest(msgspec.Struct, frozen=True):
 class ServerLog:
     """All requests that a server saw.
 
-    Some methods take names (`provider`, `key`, `model` or `instance`). They count only the requests
-    that match all given names. Without names, they count all requests.
+    Some methods take names (`provider`, `key`, `model` or `instance`). Such a method counts only
+    the requests that match all given names. If no name is given, it counts all requests.
 
     Attributes:
         requests: The requests, in order of arrival.
@@ -117,7 +121,7 @@ class ServerLog:
         Refused requests are included. A window includes its beginning, but not its end. So two
         arrivals that are exactly `window_s` apart are never in the same window. If a request
         arrived while the server had no CPU time, it is counted only in windows that contain all of
-        that time. Only these windows certainly contain the moment when it was sent.
+        that time. Only these windows certainly contain the moment at which the request arrived.
         """
         rows = sorted(self._where(names), key=lambda row: row.t_arrival_s)
         since_s = [row.t_arrival_s if row.t_since_s is None else row.t_since_s for row in rows]
@@ -130,14 +134,14 @@ class ServerLog:
 
     @property
     def phase_s(self) -> float:
-        """How many seconds passed from the first arrival to the last answer; 0 without answers."""
+        """The seconds between the first arrival and the last answer; 0 if there was no answer."""
         answered_s = [
             row.t_end_s for row in self.requests if row.t_end_s is not None and not row.disconnected
         ]
         return max(answered_s) - self.requests[0].t_arrival_s if answered_s else 0.0
 
     def count(self, status: int) -> int:
-        """Return how many requests were answered with this status."""
+        """Return how many requests were answered with this HTTP status."""
         return sum(row.status == status for row in self.requests)
 
     def _where(self, names: Mapping[str, str | None]) -> list[ServerRequest]:
@@ -150,11 +154,11 @@ class ServerLog:
 def read_server_log(path: Path) -> ServerLog:
     """Read the log of a simulated provider's server, even if the server is still running.
 
-    An incomplete last line is left out.
+    If the last line is incomplete, it is skipped.
 
     Raises:
-        ResultsError: The file cannot be read or is not such a log. This includes a file to which
-            the server has not yet written its first line.
+        ResultsError: The file cannot be read or is not such a log. This error is also raised if the
+            server has not yet written the first line.
     """
     with cannot(f"read the server's log {path}"):
         content = read_file(path)

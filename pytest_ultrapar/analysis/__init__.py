@@ -1,4 +1,4 @@
-"""Figures of runs: statistics, the lower bound, the use of time, and an audit of the limits.
+"""The figures of a run: statistics, the lower bound, the use of time, and an audit of the limits.
 
 Start reading at `compaction.py`, which makes the tables, the summary and the benchmark JSON from a
 run's journal. The compaction runs in its own process (`compaction_child.py`, started by

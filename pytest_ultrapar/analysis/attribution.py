@@ -5,10 +5,10 @@ All functions are pure.
 If a makespan is longer than its lower bound, some limit was not always fully used. To find out why,
 this module cuts the run into slices of equal length. In each slice, it assigns the idle seats of a
 limit to the requests and episodes that could have used them. These are requests that waited for a
-rate or a seat, requests in back-off, and episodes between two turns or before their start. The ones
-that were closest to being sent come first. Any seats that are still idle are attributed to the end
-of the run, when too few episodes are left. The parts of the whole run are the mean of the binding
-limits' parts, weighted by each limit's share of the bound.
+rate or a seat, requests in back-off, and episodes between two turns or before their start. The
+seats go first to those that were closest to being sent. Any seats that remain are attributed to the
+end of the run, when too few episodes are left. For the whole run, each part is the mean of that
+part over the binding limits, weighted by each limit's share of the bound.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _Name = tuple[str, str]
-"""A limit's name, and the kind of one of its numbers, such as `qps`."""
+"""The name of a limit, and the kind of one of its maximums, such as `qps`."""
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -39,8 +39,9 @@ class Parts(msgspec.Struct, frozen=True):
     Attributes:
         used_s: How long the requests would have taken if the limit had always been fully used. For
             a run, this is the bound.
-        rate_wait_s: Idle time while requests waited because of a rate or a pause.
-        seat_wait_s: Idle time while requests waited for a seat of another limit on their path.
+        rate_wait_s: Idle time while requests waited because of a rate limit or a pause.
+        seat_wait_s: Idle time while requests waited for a seat in another limit that applied to
+            them.
         backoff_s: Idle time while requests waited before their next attempt.
         rules_s: Idle time while rules of the mode or the assignment kept episodes from starting on
             this limit's lanes.
@@ -48,12 +49,12 @@ class Parts(msgspec.Struct, frozen=True):
             requests were about to be sent, or episodes were between two turns.
         startup_s: Idle time before the limit was fully used for the first time.
         tail_s: Idle time because too few episodes were left.
-        misrouted_s: The time used by requests that a lane with lower prices could have served.
-            These requests delayed others that had no alternative lane. Only a run has this part;
-            for a limit it is 0, because `used_s` includes the time. In files, the field is named
-            `detour_s`.
-        other_s: The remainder. It exists because the bound treats requests of nearly the same
-            length as equal.
+        misrouted_s: The time used by requests that could have been served by another lane, whose
+            limits have lower prices in the bound. These requests delayed others that had no
+            alternative lane. Only a whole run has this part. For a single limit it is 0, because
+            the limit's `used_s` includes this time. In files, the field is named `detour_s`.
+        other_s: The remainder. It exists because the bound treats requests with nearly the same
+            service time as equal.
     """
 
     used_s: float
@@ -69,20 +70,20 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 _REASONS = Parts.__struct_fields__[1:-2]
-"""The parts that `occupancy.Reasons` contains."""
+"""The names of the parts that `occupancy.Reasons` also contains."""
 
 
 class LimitParts(msgspec.Struct, frozen=True):
-    """How the makespan splits up under one number of one limit, such as its `qps`.
+    """How the makespan splits up, judged by one maximum of one limit, such as its `qps`.
 
     The parts are computed over all lanes of the limit. `Attribution.limits` contains the limit only
-    if it is the most used one of some lane.
+    if, on at least one lane, it is the most used limit.
 
     Attributes:
         limit: The limit's name.
         kind: `workers`, `qps` or `rpm`.
-        lanes: The ids of the lanes on which this limit was the most used one.
-        share: The limit's share of the bound, from 0 to 1. It is 0 if the limit does not bind.
+        lanes: The ids of the lanes on which this was the most used limit.
+        share: The limit's share of the bound, from 0 to 1. It is 0 if the limit is not binding.
     """
 
     limit: str
@@ -97,8 +98,8 @@ class Attribution(msgspec.Struct, frozen=True):
 
     Attributes:
         run: The parts for the whole run.
-        limits: The parts for each limit that is the most used one of some lane. The most used limit
-            comes first.
+        limits: The parts for each limit that is the most used limit on at least one lane. The
+            limits are in descending order of use.
     """
 
     makespan_s: float
@@ -118,12 +119,12 @@ def attribute(
     """Split the makespan from `start_s` to `end_s` into its parts.
 
     Args:
-        log: All requests of the run; only the measured ones are used.
-        limits: The limits of the log's lanes.
+        log: All requests in the run. Only those that the makespan includes are used.
+        limits: The limits that apply to the log's lanes.
         bound: The bound from `run_bound`.
-        start_s: The time of the first send, in monotonic seconds.
-        end_s: When the last episode ended, in monotonic seconds; later than `start_s`.
-        restricted: Whether the assignment had rules that keep episodes from free lanes.
+        start_s: The time of the first send, in seconds on the monotonic clock.
+        end_s: The time when the last episode ended, on the same clock; later than `start_s`.
+        restricted: Whether assignment rules may have prevented episodes from using free lanes.
     """
     from pytest_ultrapar.analysis.occupancy import Occupancy  # noqa: PLC0415 - with numpy
 
@@ -164,16 +165,18 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
 
 
 _ALIKE = 0.01
-"""A difference up to this share of the bound is not counted as misrouted. The bound groups requests
-in classes and uses the shortest time of each class, and this causes small differences."""
+"""If a run used its limits for longer than the bound, but by no more than this share of the bound,
+the excess is not counted as misrouted. Such small differences arise because the bound groups
+requests into classes and uses the shortest time in each class."""
 
 
 def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) -> Parts:
-    """Return the parts for the whole run: the binding limits' mean, weighted by their shares.
+    """Return the parts for the whole run: the weighted mean of the binding limits' parts.
 
-    If requests took a lane although another lane of their model had lower prices, these limits were
-    in use for longer than the bound. At these prices, all requests together cost at least the
-    bound.
+    The weights are the limits' shares of the bound. Each binding limit has a price in the bound. At
+    these prices, all requests together cost at least the bound. If requests took a lane although
+    another lane of their model had lower prices, they cost more: the binding limits were then in
+    use for longer than the bound.
     """
     mean = {
         name: sum(share * getattr(found[at], name) for at, share in shares.items())
@@ -188,7 +191,7 @@ def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) ->
 def _last_episode(
     occupancy: Occupancy, parts: Sequence[Resource], bound: Bound, makespan_s: float
 ) -> Parts:
-    """Return the parts if the longest episode sets the bound: the waits of the last episode."""
+    """Return the parts if the longest episode is the bound: how the last episode waited."""
     waits = occupancy.last_episode(parts)
     excess_s = max(0.0, makespan_s - bound.seconds)
     scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0

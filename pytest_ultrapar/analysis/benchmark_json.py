@@ -44,14 +44,14 @@ _OPTIONS = {
 
 @cache
 def machine_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of this machine; other programs take 0.2 s for this."""
+    """Return pytest-benchmark's description of this machine; this runs programs that take 0.2 s."""
     info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
     return info
 
 
 @cache
 def commit_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of the current commit; git takes 0.04 s for this."""
+    """Return pytest-benchmark's description of the current commit; this runs git for 0.04 s."""
     info: dict[str, Any] = get_commit_info()  # type: ignore[no-untyped-call]
     return info
 
@@ -70,11 +70,11 @@ def benchmark_json(
     Without a completed episode there is no file, because pytest-benchmark does not allow empty
     samples. The entries are `<suite>[<mode>]`, `<suite>[<mode>-<model>]` and
     `<suite>/latency[<mode>]`. In modes other than serial, there are also `<suite>[serial]` and
-    `<suite>[serial-<model>]`. Their times come from a serial sample or from the sum of the run's
-    own service times. The names do not depend on a worker, a lane, a host or the rest of the
-    selection, so entries of different runs can be compared. Except for latencies, each entry has
-    one round, and its value is the number of seconds per case. So dividing the values of two
-    entries compares their rates.
+    `<suite>[serial-<model>]`. Their times come from a serial sample, or else are the sum of the
+    run's own service times. The names do not depend on workers, lanes or hosts, or on which other
+    cases are selected. So entries from different runs can be compared. Except for latencies, each
+    entry has one round, and its value is the number of seconds per case. So you can divide the
+    values of two entries to compare their rates.
 
     The figures of the whole run are in the field `ultrapar`, which `run_speeds` reads. If the run
     has only one suite, they are also in the entry for all cases of that suite.
@@ -133,7 +133,7 @@ def benchmark_json(
 
 
 def note_tables_s(file: dict[str, Any], tables_s: float | None) -> None:
-    """Add the time that the tables took; it is known only after the rest of the file is made."""
+    """Add the time that the tables took, which is known only after the rest of the file is made."""
     for told in (file["ultrapar"]["runs"][0], file["benchmarks"][0]["extra_info"]):
         if "tables_s" in told:
             told["tables_s"] = tables_s
@@ -145,7 +145,7 @@ def is_of(scope: Scope, suite: str, model: str) -> bool:
 
 
 def in_scope(scope: Scope) -> Callable[[Kind], bool]:
-    """Return a function that tests with `is_of` whether a kind of case is in the scope."""
+    """Return a function that tells whether cases of a kind belong to the scope; see `is_of`."""
     return lambda kind: is_of(scope, kind.suite, kind.model)
 
 
@@ -175,7 +175,7 @@ def _entries(
 
 
 def _repetitions(measures: Measures) -> dict[str, Any]:
-    """Return the field `repetitions`: figures by name; empty if cells have no repetitions."""
+    """Return the field `repetitions`, with figures by name; empty if no cell has repetitions."""
     n = n_repetitions(measures.cells())
     rows = [*measures.repeated()] if n > 1 else []
     found = [cell_figure("", figure, rows) for figure in figures_of_cells(n)]
@@ -185,7 +185,7 @@ def _repetitions(measures: Measures) -> dict[str, Any]:
 
 
 def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator[Entry]:
-    """Yield the entry that a serial run would have, as estimated from a run in another mode."""
+    """Yield the entry that a serial run would have, as estimated from this run in another mode."""
     sample = statistics.sample
     if sample is not None:
         n, serial_s = sample.n, sample.duration_s
@@ -204,7 +204,7 @@ def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator
 
 
 def _group(suite: str, model: str | None) -> str:
-    """Return the name of a group of comparable entries: the same cases run in different modes."""
+    """Return the name of an entry's group: the same cases in different modes, or all latencies."""
     if suite.endswith(LATENCY_SUFFIX):
         return CASE_LATENCY
     return f"seconds per case: {suite}{f', {model}' if model is not None else ''}"

@@ -1,8 +1,8 @@
 """Make the tables, the benchmark JSON and the summary of a run from its journal.
 
-The journal is the only source. The other files can be made again from it at any time, even by
-another version or after a crash. So everything that this module writes comes from the journal, the
-manifest or the planned cases.
+Everything that this module writes comes from the journal, the manifest or the planned cases. The
+exceptions are a suite's own figures and, if a resumed run had nothing left to do, its speed. So all
+these files can be made again at any time, even after a crash or by another version of the plugin.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def compact(
     Args:
         run_dir: The directory of a finished or an interrupted run, with a manifest and planned
             cases.
-        written: Called with the number of cases written to the tables so far, and the number of all
-            cases.
+        written: Called with the number of cases written to the tables so far, and the total number
+            of cases.
         begun: The records that were already read during the run, if any.
 
     Raises:
@@ -202,7 +202,7 @@ def _compact(
 
 
 def _taken_up(run_dir: Path, begun: JournalScan | None) -> JournalScan:
-    """Return the records of the whole journal, using those that were already read if possible."""
+    """Return all records in the journal; if possible, reuse those that were already read."""
     if begun is not None:
         begun.read_new()
         if begun.fits(read_manifest(run_dir)):
@@ -229,8 +229,8 @@ def _go_through(
     """Write the rows of each slice, and compute its figures at the same time.
 
     Returns:
-        The measures, the requests and the counts of how cases ended, over all slices, and the
-        future that writes the last slice.
+        The measures, the requests, and the counts of how cases ended, each for all slices together.
+        The last item is a future, which is done when the last slice is written.
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
@@ -258,7 +258,7 @@ _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")
 
 
 def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
-    """Return the new summary with the speed and the limits of the earlier summary. Pure."""
+    """Return the new summary with the speed and performance figures from the earlier one. Pure."""
     speed = {name: getattr(earlier.statistics, name) for name in _SPEED}
     return msgspec.structs.replace(
         summary,
@@ -270,10 +270,10 @@ def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
 
 @contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
-    """Prevent a second compaction at the same time, and clean up after one that was killed.
+    """Allow only one compaction of a run at a time, and clean up after any that was killed.
 
     Raises:
-        ResultsError: The directory cannot be written.
+        ResultsError: The directory cannot be written to.
     """
     with cannot(f"compact {run_dir}"):
         fd = os.open(run_dir / COMPACT_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

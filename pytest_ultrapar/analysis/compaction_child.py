@@ -1,12 +1,12 @@
 """The process that compacts a run after its end.
 
-    python -m pytest_ultrapar.analysis.compaction_child RUN [MODULE]
+    python -m pytest_ultrapar.analysis.compaction_child RUN [MODULE ...]
 
-The process is started at the beginning of the run. While the run needs most of the CPU, the process
-prepares for the end: it imports modules first, and then reads the journal as it grows. It leaves
-the CPU to other processes until the run waits for it (`CpuYield`, `Reader`). This module imports
-little at the top, because importing the other modules takes 75 ms of CPU time. On a busy machine,
-this would delay the first request.
+The process is started at the beginning of the run. During the run, it prepares for the end: it
+imports modules first, and then reads the journal as it grows. The run needs most of the CPU. So
+this process leaves the CPU to others until the run is waiting for the tables (`CpuYield`,
+`Reader`). This module imports little at the top, because importing everything takes 75 ms of CPU
+time. On a busy machine, this would delay the first request.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _LOADED = (
     "pytest_ultrapar.analysis.plan.lower_bound",
     "scipy.special",
 )
-"""Modules that are needed at the end of the run. Once the run waits, modules are no longer loaded
-in advance, but only when they are used."""
+"""Modules that are needed at the end of the run. Once the run is waiting for the tables, modules
+are no longer loaded in advance, but only when they are used."""
 _STEP_S = 0.002
 """How long the process works before it checks again whether other processes want the CPU. A check
 takes 10 us."""
@@ -50,20 +50,20 @@ _OTHERS_SHARE = 0.2
 """Even on an idle machine, interrupts and file access keep a step off the CPU for up to this share
 of its time."""
 _BREAK = 10
-"""The length of a break, as a multiple of the step before it. On a busy core, this process
-therefore gets an eleventh of the time."""
+"""The length of a break, as a multiple of the CPU time of the step before it. On a busy core, this
+process therefore gets an eleventh of the time."""
 _LONGEST_BREAK_S = 1.0
 _LOWEST = 19
 
 
 def main() -> int:
-    """Compact the run that the command line names, then call `at_end` of the named module.
+    """Compact the given run, then call `at_end` in each given module.
 
     When the line `follow` arrives on standard input, begin to read the journal as it grows. When
     the next line arrives, compact the run: print the progress as JSON (`[written cases, all
-    cases]`) and finally the summary that the parent waits for. After one more line, begin later
-    work, such as an HTML report. If standard input is closed before the line that starts the
-    compaction, do not compact.
+    cases]`) and finally the summary that the parent is waiting for. After one more line, call
+    `at_end`, which may write an HTML report. If standard input is closed before the line that
+    starts the compaction, do not compact.
 
     Returns:
         0 after success; 4 after an error, with a message on standard error.
@@ -100,7 +100,7 @@ class _Saying:
         self._next_s = 0.0
 
     def __call__(self, done: int, total: int) -> None:
-        """Report how many of all cases have been written."""
+        """Report how many cases have been written, and how many there are."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _SAY_EVERY_S
@@ -109,17 +109,17 @@ class _Saying:
 
 
 class CpuYield:
-    """Leave the CPU to other processes until the parent waits, and read the parent's lines.
+    """Leaves the CPU to other processes until the parent is waiting, and reads the parent's lines.
 
     A low priority would also leave the CPU to others. But only privileged processes may raise their
-    priority again. At the end of a run, an import at the lowest priority would take half a minute
-    on a busy machine. So this process keeps its ordinary priority. Instead it takes breaks between
-    the modules of `_LOADED` while others want the CPU. If there is only one core, it takes a break
-    before every single module that is imported. For this purpose, the object is also a finder in
-    `sys.meta_path` that finds nothing.
+    priority again later. At the end of a run, an import at the lowest priority would take half a
+    minute on a busy machine. So this process keeps its ordinary priority. Instead, while others
+    want the CPU, it takes breaks between importing the modules in `_LOADED`. If there is only one
+    core, it takes a break before every single module that is imported. For this purpose, the object
+    is also a finder in `sys.meta_path` that finds nothing.
 
     Args:
-        hear: Waits for the parent's next line, at most for the given number of seconds. Returns the
+        hear: Waits for the parent's next line, for at most the given number of seconds. Returns the
             line, an empty line if the parent has ended, or None if no line arrived in time.
         clock: Returns the wall time and the CPU time of this thread, in seconds.
 
@@ -145,7 +145,7 @@ class CpuYield:
         self.take()
 
     def take(self) -> bool:
-        """Take a break if one is due; return whether the parent waits.
+        """Take a break if one is due; return whether the parent is waiting.
 
         Raises:
             SystemExit: The parent has ended.
@@ -159,7 +159,7 @@ class CpuYield:
         return self.is_awaited
 
     def rest(self, length_s: float) -> None:
-        """Do nothing for this time, or until the parent's next line arrives.
+        """Do nothing for `length_s` seconds, or until the parent's next line arrives.
 
         Raises:
             SystemExit: The parent has ended.
@@ -176,7 +176,7 @@ class CpuYield:
             self.is_awaited = True
 
     def rest_until_told(self, *, planned: bool = False) -> None:
-        """Do nothing until the parent waits or, with `planned`, until the run is planned.
+        """Do nothing until the parent is waiting or, with `planned`, until the run is planned.
 
         Raises:
             SystemExit: The parent has ended.
@@ -186,7 +186,7 @@ class CpuYield:
 
 
 def break_s(step_s: float, cpu_s: float) -> float:
-    """Return how long the break after a step of work lasts. Pure.
+    """Return how long the break after a step of work should last. Pure.
 
     Args:
         step_s: How long the step took, in seconds.
@@ -200,12 +200,12 @@ def break_s(step_s: float, cpu_s: float) -> float:
 def work_ahead(
     run_dir: str, breaks: CpuYield, afterwards: Sequence[str] = ()
 ) -> JournalScan | None:
-    """Load modules that the end needs, and read the growing journal, until the parent waits.
+    """Until the parent is waiting, load the modules needed at the end and read the growing journal.
 
     Args:
         run_dir: The run directory.
         breaks: Decides when to leave the CPU to others.
-        afterwards: More modules that the end needs.
+        afterwards: More modules that are needed at the end.
 
     Returns:
         The records that were read so far; None if none were read or an error occurred.
@@ -265,10 +265,10 @@ def _follow(run_dir: str, breaks: CpuYield) -> JournalScan:
 class Reader(threading.Thread):
     """Reads the journal as it grows, at the lowest priority.
 
-    Only privileged processes may raise a priority again. So only this thread has the low priority,
-    and not the process. `end` waits until this thread has finished its current record. The caller
-    then reads the rest at ordinary priority. On systems where threads have no priority of their
-    own, this thread has the priority of the process.
+    Only privileged processes may raise a priority again. So the low priority applies to this thread
+    alone, not to the whole process. `end` waits until this thread has finished its current record.
+    The caller then reads the rest at ordinary priority. On systems where threads have no priority
+    of their own, this thread has the priority of the process.
     """
 
     def __init__(self, taken: JournalScan) -> None:

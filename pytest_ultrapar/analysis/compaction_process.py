@@ -28,8 +28,8 @@ class CompactionProcess:
     """The process that compacts a run. It is started before there is anything to compact.
 
     It first loads pyarrow and pytest-benchmark, and collects the description of the machine. This
-    takes 0.3 s of CPU time, and another 0.3 s of waiting for other programs. It costs nothing
-    during a run that mostly waits, but at the end it would add 0.4 s to every command.
+    takes 0.3 s of CPU time, and another 0.3 s of waiting for other programs. During a run that is
+    mostly waiting, this costs nothing. At the end, it would add 0.4 s to every command.
 
     The process ends after `compact`, `rest` or `stop`, or when the process that started it ends.
     """
@@ -55,15 +55,16 @@ class CompactionProcess:
 
         Args:
             run_dir: The run directory.
-            cwd: The suite's directory, because the benchmark JSON describes the commit there.
-            afterwards: The full names of modules. After the tables, and as soon as `go_on` or
-                `rest` is called, the process calls `at_end(run_dir)` of each module. `rest` waits
-                for these calls.
+            cwd: The suite's directory. The benchmark JSON describes the commit that is checked out
+                there.
+            afterwards: The full names of modules. Once the tables are made and `go_on` or `rest`
+                has been called, the process calls `at_end(run_dir)` in each module. `rest` waits
+                until these calls have ended.
         """
         return cls(run_dir, _spawn(run_dir, cwd, afterwards), cwd, afterwards)
 
     def follow(self) -> None:
-        """Let the process read the journal during the run; the manifest must contain the plan.
+        """Let the process read the journal during the run; the manifest must already have the plan.
 
         It reads only while no other process needs the CPU. So little is left to do at the end.
         """
@@ -81,7 +82,7 @@ class CompactionProcess:
 
         Args:
             written: Called from time to time with the number of cases written to the tables so far,
-                and the number of all cases.
+                and the total number of cases.
             meanwhile: Called once, while the process is working and the caller would otherwise only
                 wait.
             said: Called with a sentence for the user if the process was killed.
@@ -116,7 +117,7 @@ class CompactionProcess:
     def _asked(
         self, written: Callable[[int, int], None], meanwhile: Callable[[], None]
     ) -> tuple[RunSummary | None, int]:
-        """Return the summary and 0; or None and the exit code if the process printed no summary."""
+        """Return the summary and 0, or None and the exit code if the process printed no summary."""
         from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
 
         try:
@@ -138,7 +139,7 @@ class CompactionProcess:
         return None, code
 
     def _summary_line(self, written: Callable[[int, int], None]) -> bytes:
-        """Return the line with the summary; empty if the process ends without a summary."""
+        """Return the line with the summary; empty if the process ends without printing one."""
         for line in self._child.lines():
             if not line.startswith(b"["):
                 return line
@@ -146,12 +147,12 @@ class CompactionProcess:
         return b""
 
     def go_on(self) -> None:
-        """Let the process begin the work that follows the tables: the run's files are now final."""
+        """Say that the run's files are final, so that the work after the tables can begin."""
         if self._afterwards:
             self._child.tell(_GO)
 
     def rest(self) -> str | None:
-        """Wait for the work that follows the tables; return a sentence if it failed, or None.
+        """Wait for the work that follows the tables to end; return why it failed, or None.
 
         Call it only once, after `compact`.
         """

@@ -1,6 +1,6 @@
 """Read what a later run needs from a finished run: its graded cases, and data for estimates.
 
-Because reading tables loads pyarrow, the coordinator reads them in another process.
+The coordinator reads the tables in another process, because reading them loads pyarrow.
 """
 
 from __future__ import annotations

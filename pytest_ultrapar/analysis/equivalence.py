@@ -29,8 +29,8 @@ Verdict = Literal["same", "different", "undecided"]
 RATE_MARGIN = 0.02
 """A solve rate may change by this much (2 percentage points) before the change counts."""
 SCORE_MARGIN_SD = 0.1
-"""The mean of a score may change by this much before the change counts, in standard deviations of
-the score."""
+"""How far the mean of a score may change before the change counts, in standard deviations of the
+score."""
 SCORE_MARGIN_LEAST = 0.01
 """The smallest margin of a score, as a share of the score's largest value. For scores up to 1, it
 is 0.01."""
@@ -39,7 +39,7 @@ RATE = "solved_rate"
 
 
 class Answer(Repetition, Protocol):
-    """A graded case: either a row of `results`, or a measure."""
+    """A graded case: either a row in `results`, or a `CaseMeasure`."""
 
     @property
     def model(self) -> str:
@@ -47,24 +47,25 @@ class Answer(Repetition, Protocol):
 
     @property
     def scores(self) -> Mapping[str, float]:
-        """Its scores by name."""
+        """The case's scores by name."""
 
 
 _A = TypeVar("_A", bound=Answer)
 
 
 class ComparedFigure(msgspec.Struct, frozen=True):
-    """One figure of the answers, compared in both runs.
+    """One figure that describes the answers, compared between two runs.
 
     Attributes:
         model: The model's name; empty for all models together.
-        figure: `solved_rate`, `score.<name>` or a figure of cells, such as `pass@5`.
-        n: How many pairs of cases both runs graded; for a figure of cells, how many cells.
+        figure: `solved_rate`, `score.<name>` or a figure over cells, such as `pass@5`.
+        n: How many cases, graded in both runs, are compared; for a figure over cells, how many
+            cells.
         base: The figure in the baseline.
         new: The figure in the other run.
-        low: The lower bound of new - base. Together with `high`, it is valid for all compared
-            figures at the same time.
-        high: The upper bound of new - base.
+        low: The lower end of the interval for new - base. The intervals of all compared figures are
+            valid at the same time.
+        high: The upper end of this interval.
         margin: The largest difference that is ignored.
         n_gained: How many cases only the new run solved; 0 unless the figure is the solve rate.
         n_lost: How many cases only the baseline solved; 0 unless the figure is the solve rate.
@@ -103,12 +104,12 @@ class Equivalence(msgspec.Struct, frozen=True):
 
     Attributes:
         verdict: `different` if any compared figure differs; `same` if all figures are within their
-            margins, or if no grade changed. Otherwise it is `undecided`, because there are too few
-            cases.
-        n: How many pairs of cases both runs graded.
-        n_changed: How many pairs have different outcomes or scores.
-        looks: The compared figures: first for all models together, then for each model, sorted by
-            name.
+            margins, or if no grade changed. Otherwise it is `undecided`: there are too few cases to
+            tell.
+        n: How many cases both runs graded.
+        n_changed: How many of these cases have different outcomes or scores in the two runs.
+        looks: The compared figures: first for all models together, then for each model, in the
+            order of the models' names.
         text: The result in one or two sentences.
     """
 
@@ -123,8 +124,8 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
     """Compare the answers of two runs, judging by the grades.
 
     The solve rate and every score are compared case by case, first for all models together and then
-    for each model. The verdict depends on intervals that are valid at 95 % for all these
-    comparisons together (Bonferroni).
+    for each model. The verdict is based on intervals that hold for all these comparisons together
+    with 95 % confidence (Bonferroni).
 
     Raises:
         ConfigError: No case was graded in both runs.
@@ -150,7 +151,7 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
 
 
 def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[_A, _A]]:
-    """Return the cases that both runs graded, in the order of the baseline."""
+    """Return both answers for each case that both runs graded, in the order of the baseline."""
     new = {row.case_id: row for row in new_rows if row.outcome in GRADED}
     return [
         (row, other)
@@ -167,7 +168,7 @@ def rated_pairs(pairs: Sequence[tuple[_A, _A]]) -> list[tuple[_A, _A]]:
 def looks_at(
     model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE
 ) -> Iterator[ComparedFigure]:
-    """Compare graded pairs by their solve rate, if they have one, and by each shared score."""
+    """Compare graded pairs by solve rate, if they have one, and by each score in both runs."""
     if rated := rated_pairs(pairs):
         yield rate_look(model, rated, confidence)
     for name in common_scores(pairs):
@@ -175,7 +176,7 @@ def looks_at(
 
 
 def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> ComparedFigure:
-    """Compare the share of solved cases in both runs, over at least one rated pair."""
+    """Compare the share of solved cases between the runs; at least one rated pair is required."""
     n = len(pairs)
     gained, lost, (low, high) = solved_change(pairs, _clusters(pairs), confidence=confidence)
     before = sum(base.outcome == "solved" for base, _ in pairs)
@@ -187,7 +188,7 @@ def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE)
 def score_look(
     model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
 ) -> ComparedFigure:
-    """Compare the mean of a score over the one or more pairs that have it in both runs."""
+    """Compare the mean of a score over the pairs with this score in both runs; one must exist."""
     scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
     values = [value for pair in both for value in pair]
@@ -201,12 +202,12 @@ def score_look(
 
 
 def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> ComparedFigure | None:
-    """Compare a figure of cells in both runs; None if no cell has enough graded repetitions.
+    """Compare a figure over cells between runs; None if no cell has enough graded repetitions.
 
     Args:
         model: The model's name.
         figure: The same as for `cell_share`.
-        pairs: All cases that both runs have, graded or not.
+        pairs: All cases that are in both runs, graded or not.
     """
     change = cell_change(figure, pairs)
     if change is None:
@@ -218,7 +219,8 @@ def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> ComparedFigure 
 def _clusters(pairs: Sequence[Pair]) -> list[str]:
     """Return each pair's cluster: its cell if the cell has repetitions, otherwise the pair alone.
 
-    Clusters that are named by a suite's mark are ignored here. Only rules use them.
+    If a mark in the suite names a case cluster, its pairs are alone here too. Only rules
+    (`compare/rules.py`) use such clusters.
     """
     rows = [base for base, _ in pairs]
     return [
@@ -238,7 +240,7 @@ def changed(base: Answer, new: Answer) -> bool:
 
 
 def _distance(look: ComparedFigure) -> float:
-    """Return how far the interval is beyond the margin on either side, relative to its width."""
+    """Return how far the interval is beyond either margin, relative to the interval's width."""
     if look.low is None or look.high is None:
         return -math.inf
     beyond = max(look.low - look.margin, -look.margin - look.high)

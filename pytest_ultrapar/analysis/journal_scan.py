@@ -1,7 +1,7 @@
 """Read a run's journal record by record as it grows, so that little is left for the end.
 
-Each record is decoded once and stored in columns, in the order of the journal. It is known only at
-the end which episode counts for a case. The rows are put in their final order then.
+Each record is decoded once and stored in columns, in the order of the journal. Only at the end is
+it known which episode counts for a case. So the rows are not put in their final order until then.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class JournalScan:
-    """Reads the records of a journal.
+    """Reads the records in a journal.
 
     Args:
         run_dir: A run directory with a manifest and planned cases.
@@ -58,8 +58,8 @@ class JournalScan:
         cases: All planned cases, or the cases of the current slice. They include cases that other
             hosts claimed, until `leave_out_others` is called.
         history: The records that were read so far, by case.
-        unreadable: Records of episodes that are undamaged, but were written by another version and
-            cannot be read.
+        unreadable: Undamaged episode records that cannot be read, because another version wrote
+            them.
         tables: The table rows made from the records.
         layouts: For each test, the names by which its results are laid out.
 
@@ -117,11 +117,11 @@ class JournalScan:
         return {name for grade in grades if grade is not None for name in grade_values(grade)}
 
     def new_log(self) -> RequestLog:
-        """Return an empty log of requests on the run's lanes."""
+        """Return an empty log for requests on the run's lanes."""
         return RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
 
     def slices(self) -> Iterator[Sequence[Case]]:
-        """Load one slice after another and yield its cases; without slices, yield all cases.
+        """Yield the cases in each slice, loading it first; without slices, yield all cases.
 
         Raises:
             ResultsError: The journal cannot be read.
@@ -147,7 +147,7 @@ class JournalScan:
                 self._take(position, decode_whole(self._reader.payload(position)))
 
     def _plan(self, cells: Mapping[str, str]) -> None:
-        """Store the fields of the cases that rows and figures need."""
+        """From the cases, store the fields that rows and figures need."""
         self._of_number = self.cases
         self._planned = {case.case_id: number for number, case in enumerate(self.cases)}
         self.tables.plan(self.cases)
@@ -163,8 +163,8 @@ class JournalScan:
         """Read the records that were written since the last call.
 
         Args:
-            stop: Called after each record. If it returns true, the other records are left for the
-                next call.
+            stop: Called after each record. If it returns true, the remaining records are left for
+                the next call.
 
         Raises:
             ResultsError: The journal cannot be listed.
@@ -182,7 +182,7 @@ class JournalScan:
         """Leave out cases that other hosts of the run claimed; call this after the run's end.
 
         Raises:
-            ResultsError: The claims of this host cannot be read.
+            ResultsError: This host's claims cannot be read.
         """
         self.cases = [*claimed_of(self._run_dir, self.cases)]
         # From now on, the other cases count as unplanned. This host may have sent requests for them
@@ -190,10 +190,10 @@ class JournalScan:
         self._planned = {case.case_id: self._planned[case.case_id] for case in self.cases}
 
     def fits(self, manifest: Manifest) -> bool:
-        """Whether reading everything again under this manifest would give the same result.
+        """Whether reading the whole journal again with this manifest would give the same result.
 
-        It is false if records are damaged, were removed or occur twice. This is rare, and the
-        result may then depend on the order of the segments.
+        This is false if records are damaged, were removed or occur twice, because the result may
+        then depend on the order of the journal's segments. Such records are rare.
 
         Raises:
             ResultsError: The journal cannot be listed.
@@ -207,10 +207,10 @@ class JournalScan:
         self._reader.close()
 
     def ended(self) -> list[Ended]:
-        """Return the cases that have records: the planned cases in their order, then the others.
+        """Return the cases that have records: planned cases in their order, then unplanned ones.
 
-        The other cases and the unfinished episodes are included because their requests may have
-        cost money.
+        Unplanned cases and unfinished episodes are included because their requests may have cost
+        money.
         """
         for at, open_one in cut_off_episodes(self._run_dir / "journal", self.history).items():
             self._take(at, open_one)
@@ -238,11 +238,11 @@ class JournalScan:
         """Add the measures of cases with a result to `measures`; return the requests of all cases.
 
         Measures and requests are in the order of the cases. The requests of a case's graded episode
-        come after its other requests.
+        come after the case's other requests.
 
         Args:
             ended: The cases.
-            spent: The figures of their graded episodes.
+            spent: The figures for the graded episodes of these cases.
             measures: The measures to which the new ones are added.
         """
         own = [(one.number, one.grade) for one in ended if one.grade is not None]

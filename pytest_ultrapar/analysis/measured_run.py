@@ -34,11 +34,11 @@ class CaseRow(NamedTuple):
 
     Attributes:
         timed: Whether the case is included in the makespan and the latency: it was answered in the
-            measured session, and is not in the serial sample. The times of other rows may be
+            measured session, and is not in the serial sample. The times in other rows may be
             meaningless.
         started_at: When the case got its first lease, in UTC.
         scores: The case's scores by name; empty unless the case was graded.
-        cost: The case's cost in the currency of its run; None if unknown.
+        cost: The case's cost in the run's currency; None if unknown.
         cell: The cell's name from `cells_of`; empty if the case is alone in its cell.
         cluster: The case cluster, as in `Case.cluster`.
         labels: The case's labels by name.
@@ -79,7 +79,7 @@ _SCORE = "score."
 
 
 def labelled(cases: Iterable[Case], rows: Mapping[str, CaseRow]) -> tuple[Case, ...]:
-    """Return the cases with the labels of their rows."""
+    """Return the cases with the labels from their rows."""
     return tuple(
         case.labelled(rows[case.case_id].labels) if case.case_id in rows else case for case in cases
     )
@@ -127,7 +127,7 @@ class MeasuredRun:
 
     @property
     def over(self) -> str:
-        """The mode of the run in which the serial time was measured; `serial` by default."""
+        """The mode of the run that measured the serial time; `serial` if none is recorded."""
         return self.speeds.over if self.speeds is not None else "serial"
 
     @property

@@ -1,4 +1,4 @@
-"""The measures of graded cases, in columns: a list would take five times as much memory.
+"""The measures of cases in columns; a list of objects would take five times as much memory.
 
 All functions are pure.
 """
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 
 class CaseMeasure(NamedTuple):
-    """One graded case, for comparisons of answers. Figures of cells use only its first fields.
+    """One case with a final grade, for comparisons of answers and for figures over cells.
+
+    Figures over cells use only the first four fields.
 
     Attributes:
-        case_id: The case's id; in figures of cells, any unique text.
+        case_id: The case's id; for figures over cells, any unique text.
         timed: Whether the case is included in throughput and latencies.
     """
 
@@ -52,8 +54,9 @@ class Kind(NamedTuple):
     """A combination of values that many measures share.
 
     Attributes:
-        names: The case's values for the names in the summary, as text.
-        own: The case's test, and its values for the names by which the test's results are laid out.
+        names: The case's values for the names in `RunSummary.summary_by`, as text.
+        own: The case's test, and the case's values for the names by which the test's results are
+            laid out.
         cluster: The case cluster, as in `Case.cluster`.
         cell: The cell's name from `repetitions.cells_of`; empty if the case is alone in its cell.
         scored: The names of the case's scores; empty if it was not graded.
@@ -79,9 +82,9 @@ _NUMBERS = ("number", "kind", "n_attempts", "sent_in", "sent_out", "units", "sco
 _ROW = np.dtype([(name, "f8") for name in _SECONDS] + [(name, "i8") for name in _NUMBERS])
 """The fields of a row. An unknown time is NaN; an unknown number is -1.
 
-The span of a case begins with its first send and ends with the case, in monotonic seconds. It is
-unknown if the case sent nothing. It is also unknown for cases that the makespan excludes: cases of
-the serial sample, and cases of an earlier, interrupted part of the run.
+The span of a case begins with its first send and ends with the case, in seconds on the monotonic
+clock. It is unknown if the case sent nothing. It is also unknown for cases that the makespan
+excludes: cases of the serial sample, and cases of an earlier, interrupted part of the run.
 """
 _NOTHING = {
     **dict.fromkeys(_SPAN, math.nan),
@@ -91,7 +94,7 @@ _NOTHING = {
 
 
 class Measures:
-    """The measures of graded cases, in the order in which they were added.
+    """The measures of cases with a final grade, in the order in which they were added.
 
     A selection of measures has its own rows, but shares the kinds with the original.
 
@@ -113,12 +116,12 @@ class Measures:
         spent: Table,
         part: MeasuredPart,
     ) -> Mask:
-        """Add the measures of graded cases; return which of them have a span.
+        """Add the measures of cases with a final grade; return which of them have a span.
 
         Args:
             alike: For each case, the fields of its kind from `suite` to `cell`.
             grades: The cases' final grades.
-            spent: The figures of their episodes, from `TableSet.spent`.
+            spent: The figures for the cases' graded episodes, from `TableSet.spent`.
             part: The part of the run that the makespan includes.
         """
         columns = {name: spent[name].fill_null(none).to_numpy() for name, none in _NOTHING.items()}
@@ -150,7 +153,7 @@ class Measures:
         Args:
             kinds: The kind of each measure, as a tuple of the fields of `Kind`.
             columns: The columns of `_ROW` by name, except for columns that are computed here.
-            scores: The scores of all measures, one measure after the other, in the order of
+            scores: The scores of all measures, one measure after another, each in the order of its
                 `Kind.scored`.
         """
         numbers, n = self._numbers, len(self.rows)
@@ -204,11 +207,11 @@ class Measures:
 
     @property
     def spans(self) -> Floats:
-        """The first send and the end of each row; NaN if unknown."""
+        """For each row, when the case first sent a request and when it ended; NaN if unknown."""
         return np.column_stack([self.rows["first_send_s"], self.rows["end_s"]])
 
     def grouped(self, key: Callable[[Kind], K]) -> dict[K, Measures]:
-        """Group the measures by the result of a function of their kinds."""
+        """Group the measures by what a function returns for their kinds."""
         numbers: dict[K, int] = {}
         of_kind = [numbers.setdefault(key(kind), len(numbers)) for kind in self.kinds]
         own = np.array(of_kind, np.int64)[self.rows["kind"]]
@@ -250,7 +253,7 @@ class Measures:
             yield CaseMeasure(*told, float(row["service_s"]), timed)
 
     def repeated(self) -> Iterator[CaseMeasure]:
-        """Yield each measure with only the fields that figures of cells use."""
+        """Yield each measure with only those fields that figures over cells use."""
         numbers, kinds = (self.rows[name].tolist() for name in ("number", "kind"))
         for number, at in zip(numbers, kinds, strict=True):
             kind = self.kinds[at]

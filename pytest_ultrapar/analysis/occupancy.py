@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _SLICES = 1000
 _FULL = 0.9
-"""A limit counts as full if this share of its seats is taken. It cannot be 1, because some seats
-are always being handed from one request to the next."""
+"""A limit counts as full if at least this share of its seats is taken. A share of 1 would never be
+reached, because some seats are always being handed from one request to the next."""
 
 
 class Reasons(NamedTuple):
@@ -41,15 +41,14 @@ class Reasons(NamedTuple):
 
 
 class _OnLimit(NamedTuple):
-    """The measured requests on the lanes of a limit.
+    """The measured requests on the lanes to which a limit applies.
 
     Attributes:
-        models: The models of those lanes that have requests.
+        models: The models on these lanes, except for models without measured requests.
         services_s: How long each served request took, in seconds.
-        busy: For each slice, how long requests were in flight, in seconds, added up over the
-            requests.
-        held: For each slice, how long requests had a lease but were not yet sent, added up in the
-            same way.
+        busy: For each slice, the total time for which requests were in flight, in seconds.
+        held: For each slice, the total time for which requests had a lease but were not yet sent,
+            in seconds.
     """
 
     models: tuple[str, ...]
@@ -59,13 +58,15 @@ class _OnLimit(NamedTuple):
 
 
 class Occupancy:
-    """The measured requests of a run, divided into slices of its makespan.
+    """How the measured requests of a run fill the slices of its makespan.
+
+    A request is measured if the makespan includes it.
 
     Args:
-        log: All requests of the run.
-        start_s: The time of the first send, in monotonic seconds.
-        end_s: When the last episode ended, in monotonic seconds; later than `start_s`.
-        restricted: Whether the assignment had rules that keep episodes from free lanes.
+        log: All requests in the run.
+        start_s: The time of the first send, in seconds on the monotonic clock.
+        end_s: The time when the last episode ended, on the same clock; later than `start_s`.
+        restricted: Whether assignment rules may have prevented episodes from using free lanes.
     """
 
     def __init__(self, log: RequestLog, *, start_s: float, end_s: float, restricted: bool) -> None:
@@ -98,10 +99,10 @@ class Occupancy:
         )
 
     def _states(self, own: RequestColumns) -> Floats:
-        """Return how long a model's requests and episodes were in each state except in flight.
+        """Return how long a model's requests and episodes were in each state without a lease.
 
-        There is a row for each state, in the order of the fields of `_Slices` from `rate` on. A row
-        contains the seconds spent in this state in each slice.
+        There is a row for each state, in the order of the fields in `_Slices`, beginning with
+        `rate`. A row contains the seconds spent in this state in each slice.
         """
         again, between = ~own.first & own.again, ~own.first & ~own.again
         return np.array(
@@ -127,7 +128,7 @@ class Occupancy:
         return 0 if own is None else len(own.services_s)
 
     def used_s(self, part: Resource) -> float:
-        """Return how long the requests take at full use of the limit, as in the bound; >= 0."""
+        """Return how long the requests take if the limit is always full, as in the bound; >= 0."""
         services_s = self._limits[part.limit].services_s
         if not part.is_rate:
             return float(services_s.sum()) / part.per_s
@@ -151,7 +152,7 @@ class Occupancy:
         return Reasons(*(float(each.sum()) * self._width_s / seats for each in reasons))
 
     def last_episode(self, parts: Iterable[Resource]) -> Reasons:
-        """Return the waits, since the run's first send, of the measured episode that ended last.
+        """Return how the measured episode that ended last waited after the run's first send.
 
         Args:
             parts: All limits; their load explains the time before the episode's first request.
@@ -178,8 +179,8 @@ class Occupancy:
     def _before(self, last: RequestColumns, parts: Iterable[Resource]) -> Reasons:
         """Return why the first request of an episode was not sent at the very beginning of the run.
 
-        It was queued behind the waiting requests of its model. If no request was waiting and all
-        limits on its path had room, the workers were still starting.
+        While other requests of its model were waiting, it was queued behind them. While none was
+        waiting and no limit on its path was full, the workers were still starting.
         """
         lane = self._lanes[last.lane[0]]
         full = self._full(part for part in parts if part.limit in lane.limits)
@@ -208,7 +209,7 @@ class Occupancy:
         return columns.of(columns.measured & (episode == episode[at]))
 
     def _seats(self, part: Resource) -> float:
-        """Return how many requests in flight the limit allows. For a rate, use Little's law."""
+        """Return how many requests the limit allows in flight. For a rate, use Little's law."""
         if not part.is_rate:
             return part.per_s
         services_s = self._limits[part.limit].services_s
@@ -216,7 +217,7 @@ class Occupancy:
         return part.per_s * max(mean_s, 1e-6)
 
     def _full(self, parts: Iterable[Resource]) -> NDArray[np.bool_]:
-        """Return for each slice whether one of these limits had no free seat."""
+        """Return for each slice whether the seats of any of these limits were full; see `_FULL`."""
         found = np.zeros(_SLICES, dtype=bool)
         for other in parts:
             if not other.is_rate:
@@ -232,7 +233,7 @@ class Occupancy:
         starting: NDArray[np.bool_],
         full_elsewhere: NDArray[np.bool_],
     ) -> tuple[Floats, ...]:
-        """Assign each slice's idle seats to possible users, the closest to sending first.
+        """Assign each slice's idle seats to possible users; those closest to being sent come first.
 
         The result is in the order of `Reasons`.
         """
@@ -285,7 +286,7 @@ def _share(part: Floats, whole: Floats) -> Floats:
 
 
 def _first_full(slices: _Slices, seats: float) -> int:
-    """Return the first slice in which a limit was fully used, or else the fullest slice."""
+    """Return the first slice in which a limit was fully used, or the fullest slice if none was."""
     full = (slices.busy >= _FULL * seats) | (slices.rate + slices.seat > 0)
     return int(full.argmax() if full.any() else slices.busy.argmax())
 
@@ -299,7 +300,7 @@ def seconds_by_slice(
     end_s: float,
     n: int,
 ) -> Floats:
-    """Return for each slice how many seconds of the periods are in it, multiplied by their weights.
+    """Return for each slice the weighted sum of the seconds that the periods spend in it.
 
     The computing time does not depend on how long the periods are.
 
@@ -307,7 +308,8 @@ def seconds_by_slice(
         from_s: When each period begins.
         until_s: When each period ends. A period that ends before it begins is ignored.
         weight: The weight of each period.
-        start_s: When the first slice begins. The parts of periods outside all slices are cut off.
+        start_s: When the first slice begins. Parts of periods that lie outside all slices are cut
+            off.
         end_s: When the last slice ends; later than `start_s`.
         n: The number of slices, >= 1. All slices have the same length.
     """

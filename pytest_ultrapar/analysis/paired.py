@@ -1,4 +1,4 @@
-"""Statistics of cases that depend on each other: pairs from two runs, and cases of one cluster."""
+"""Statistics for cases that depend on each other: pairs from two runs, and cases in a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST = 1e300
 
 
 class Interval(NamedTuple):
-    """Bounds of an unknown number. They are infinite if too little is known."""
+    """Bounds on an unknown number. They are infinite if too little is known."""
 
     low: float
     high: float
@@ -38,9 +38,9 @@ NOTHING_KNOWN = Interval(-math.inf, math.inf)
 
 
 def possible_range(values: Iterable[float]) -> Interval:
-    """Return the range of values that a case may have, including 0, judging by the observed values.
+    """Return the range of values that a case can have, judging by the observed values.
 
-    If all values are 0, the range is 0 to 1, the range of most scores.
+    The range always includes 0. If all values are 0, it is 0 to 1, the range of most scores.
     """
     seen = [0.0, *values]
     low, high = min(seen), max(seen)
@@ -61,15 +61,15 @@ def mean_interval(
     It is Student's interval, adjusted for the skewness of the values: if the upper tail is longer,
     both ends move up.
 
-    Grades are often equal. If more than half of the values are equal, their spread tells nothing
-    about rare other values: for example, 60 cases without a failure do not prove that 30 more would
-    succeed. If `ends` is given, one more value is then added at each end, and the result is
-    Student's interval of all these values. In a simulation, the values of 3 % of the cases dropped
-    by 1. The interval without `ends` missed this in 70 of 100 samples of 10 cases, and in 40 of 100
-    samples of 30.
+    Grades are often equal. If more than half of the values are equal, their spread says nothing
+    about other values, which are rare. For example, 60 cases without a failure do not prove that 30
+    more would succeed. In this situation, if `ends` is given, one more value is added at each end,
+    and the result is Student's interval for all these values. In a simulation, the values of 3 % of
+    the cases dropped by 1. The interval without `ends` missed this in 70 of 100 samples of 10
+    cases, and in 40 of 100 samples of 30.
 
     Args:
-        values: The differences of pairs, or any other sample, in any order.
+        values: The differences within pairs, or any other sample, in any order.
         ends: The smallest and the largest possible value. None for values that never repeat, such
             as times.
         confidence: The confidence of the interval, 0 to 1.
@@ -97,7 +97,7 @@ def mean_interval(
 
 
 def _bent(reach: float, skew: float) -> float:
-    """Invert Hall's transformation; `skew` is the skewness of the values over the root of n."""
+    """Invert Hall's transformation; `skew` is the skewness of the values divided by root n."""
     if abs(skew) < 1e-6:  # noqa: PLR2004 - a rounding error
         return reach
     return (math.cbrt(1 + skew * (reach - skew / 6)) - 1) * 3 / skew
@@ -110,7 +110,7 @@ def ratio_interval(
     ends: Interval | None = None,
     confidence: float = CONFIDENCE,
 ) -> tuple[float, Interval] | None:
-    """Return the ratio of two means, new / base, and its interval; None if base's mean is <= 0.
+    """Return the ratio of two means, new / base, and its interval; None if the base mean is <= 0.
 
     Args:
         base: The value of each case in the first run or sample.
@@ -136,8 +136,8 @@ def typical_ratio(
 ) -> tuple[float, Interval] | None:
     """Return the geometric mean of new / base over pairs, and its interval; None without pairs.
 
-    Long and short cases have the same weight. So this figure shows best whether a server became
-    slower by some factor. Pairs that contain a zero are left out.
+    Long and short cases have the same weight. So this figure is the best indication of whether a
+    server became slower by some factor. Pairs that contain a zero are left out.
     """
     logs = [
         math.log(after / before)
@@ -155,7 +155,7 @@ def rate_difference(
 ) -> Interval:
     """Return an interval for the change in a rate, from the gains and losses among `n` pairs.
 
-    The interval has a width even if no pair differs.
+    The width of the interval is not zero, even if no pair differs.
 
     Source: D. G. Bonett, R. M. Price, Adjusted Wald confidence interval for a difference of
         binomial proportions based on paired data, J. Educ. Behav. Stat. 37 (2012) 479-488.
@@ -168,6 +168,8 @@ def rate_difference(
 
 def mcnemar(n_gained: int, n_lost: int) -> float:
     """Return the exact two-sided p-value: the probability of gains and losses at least this uneven.
+
+    It is computed as if gains and losses were equally likely.
 
     Source: Q. McNemar, Note on the sampling error of the difference between correlated proportions
         or percentages, Psychometrika 12 (1947) 153-157; here with the binomial distribution itself.
@@ -202,7 +204,7 @@ def difference_interval(
 ) -> Interval:
     """Return an interval for new - base, computed from both intervals as if these were independent.
 
-    The pairs may be correlated. The true interval is then narrower, never wider.
+    If the two values are positively correlated, the true interval is narrower than this one.
 
     Source: G. Y. Zou, A. Donner, Construction of confidence limits about effect measures: a general
         approach, Stat. Med. 27 (2008) 1693-1702.
@@ -214,7 +216,7 @@ def difference_interval(
 
 
 def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
-    """Adjust p-values: at most 5 % of the results below 0.05 are expected to be due to chance.
+    """Adjust p-values so that, of those below 0.05, at most 5 % are expected to be due to chance.
 
     Source: Y. Benjamini, Y. Hochberg, Controlling the false discovery rate, J. R. Stat. Soc. B 57
         (1995) 289-300.
@@ -255,13 +257,12 @@ def clustered_share(
     the design effect. The design effect is the scatter of the clusters' hits, relative to the
     scatter that independent cases would have. The width follows Student's t for the number of
     clusters. If each cluster contains one case, the result is Wilson's interval itself. If the
-    cases within each cluster all have the same result, a cluster counts as one case. It also counts
-    as one case if all cases of all clusters have the same result, because the scatter is then
-    unknown.
+    cases within each cluster all have the same result, each cluster counts as one case. The same
+    applies if all cases in all clusters have the same result, because the scatter is then unknown.
 
-    In simulations with eight cases in each cluster, the interval contained the true value in 92 to
-    98 % of the draws if there were 35 or more clusters. The worst result was 86 %, with 10 to 20
-    clusters and a share of 0.9.
+    In simulations with eight cases in each cluster and at least 35 clusters, the interval contained
+    the true value in 92 to 98 % of the draws. The worst result was 86 %, with 10 to 20 clusters and
+    a share of 0.9.
 
     Source: J. N. K. Rao, A. J. Scott, A simple method for the analysis of clustered binary data,
         Biometrics 48 (1992) 577-585, without the factor for few clusters; E. L. Korn, B. I.
@@ -306,9 +307,9 @@ def clustered_mean_interval(
     """Return an interval as `mean_interval` does, but allow for dependent cases.
 
     If any cluster has several cases, two intervals are computed. The first is the interval of all
-    values. The second is the interval over the clusters, where the value of a cluster is how far
-    its cases together move the mean. On each side, the result uses the end that is further out. So
-    it does not become narrower if the cases of a cluster happen to cancel each other out.
+    values. The second is the interval over the clusters. The value of a cluster is how far its
+    cases together move the mean. On each side, the result uses the end that is further out. So the
+    result does not become narrower if the cases in a cluster happen to cancel each other out.
 
     Args:
         values: For each case, its cluster and its value.

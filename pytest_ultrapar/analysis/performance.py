@@ -2,9 +2,9 @@
 
 All functions are pure.
 
-The bound is the shortest time in which this pool could answer the same requests. It is computed
-from the measured response times. So the comparison with the bound judges the schedule, not the
-speed of the provider.
+The lower bound is the shortest time in which the same pool could have answered the same requests.
+It is computed from the measured response times. So a comparison with the bound judges the schedule,
+not the speed of the provider.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a run that describe the run itself and not its cases.
+    """The figures that describe a run as a whole, not its cases.
 
     Attributes:
         peak_in_flight: The largest number of requests in flight at the same time.
-        bound_s: The lower bound of the makespan in hindsight. It is None if nothing was measured,
-            or if a gateway's clients decided when to send. It is also None if limits were
+        bound_s: The lower bound on the makespan, computed after the run. It is None if nothing was
+            measured, or if a gateway's clients decided when to send. It is also None if limits were
             estimated: the pool file then states only ceilings, and a bound from ceilings is
-            meaningless. The same applies to the next four attributes.
-        binding: The limit whose own bound is the highest, such as `ideallab/key0 (qps)`.
+            meaningless. In all these cases, the next three attributes are also None, and
+            `client_bound` is empty.
+        binding: The limit with the largest share of the bound, such as `ideallab/key0 (qps)`; or
+            `longest episode`.
         efficiency: bound_s / makespan, 0 to 1.
         attribution: The parts of the makespan.
         client_bound: How the client, and not the pool, limited the run; empty if the client did not
@@ -51,10 +53,10 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
         start_s: The seconds from the beginning of the run to its first send. Like the next two
             attributes, it is None unless the whole run is one session on one host.
         behind_s: The seconds from the end of the last episode to the end of the run. This time is
-            spent on tests and on the shutdown of workers.
+            spent on tests and on shutting down workers.
         tables_s: The seconds that it took to make the tables and all figures after the run.
-        stalls: For how many seconds code of the suite blocked the event loops of episodes, by place
-            in the suite. The longest time comes first.
+        stalls: For how many seconds the suite's code blocked the event loops of episodes, by place
+            in this code. The longest time comes first.
         stretch: How much longer answers took with more requests in flight; None if unknown.
     """
 
@@ -82,14 +84,14 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 def performance(
     log: RequestLog, manifest: Manifest, span: Span | None, engines: Sequence[EngineSpent]
 ) -> tuple[Performance, Bound | None]:
-    """Compute the performance of a run, and its bound with the prices that prove this bound.
+    """Compute the performance of a run, and its lower bound with the prices that prove this bound.
 
     Args:
-        log: All requests of the run, on the manifest's lanes.
+        log: All requests in the run, on the manifest's lanes.
         manifest: The run's manifest, which contains the limits.
-        span: The time from the first send to the last end of the measured episodes. None without
-            episodes.
-        engines: The load of each engine.
+        span: The time from the first send in any measured episode to the end of the last one. None
+            without episodes.
+        engines: How busy each engine, the controller and the broker were.
     """
     error_s = None if manifest.merged is None else manifest.merged.clock_error_s
     stalls: Counter[str] = Counter()
@@ -141,15 +143,15 @@ def performance(
 
 
 def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
-    """Return the shortest time in which the measured episodes could have been answered.
+    """Return the shortest time in which the measured requests could have been answered.
 
-    A request's service time is the time from sending to the answer. So the bound increases if a
-    provider is slower under load, or if the client reads answers late. Waits, back-off and
-    rate-limited requests are not included.
+    They are the requests that the makespan includes. A request's service time is the time from
+    sending to the answer. So the bound increases if a provider is slower under load, or if the
+    client reads answers late. Waits, back-off and rate-limited requests are not included.
 
     Args:
-        log: All requests of the run.
-        limits: The limits of the log's lanes.
+        log: All requests in the run.
+        limits: The limits that apply to the log's lanes.
 
     Returns:
         The bound; None if no measured request was served.
@@ -165,7 +167,7 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
 
 
 def demand(log: RequestLog) -> tuple[RequestClass, ...]:
-    """Return the measured requests that were served, grouped in classes."""
+    """Return the measured requests that were served, grouped into classes."""
     from pytest_ultrapar.analysis.plan.lower_bound import request_classes  # noqa: PLC0415
 
     columns = log.columns()
@@ -178,8 +180,8 @@ def demand(log: RequestLog) -> tuple[RequestClass, ...]:
 def _longest_episode_s(log: RequestLog) -> float:
     """Return the longest service time of a measured episode (summed over its requests), in seconds.
 
-    If an episode's requests overlap, it is unknown which of them depend on others. Only the longest
-    request of such an episode counts. At least one episode is required.
+    If requests in an episode overlap, it is unknown which of them depend on others. So only the
+    longest request in such an episode counts. At least one episode is required.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -201,9 +203,10 @@ provider's speed."""
 LATE_S = 0.01
 SLOW_DISPATCH_S = 0.05
 BUSY = 0.9
-"""If one of these three is reached, the client was overloaded, and the suite's own code was not
-just waiting between two turns. Event loops that keep up are 0.2 ms late on average. Overloaded ones
-are at least 15 ms late (measured with 3,000 cases of 200 ms on 300 seats and two cores)."""
+"""If one of these three thresholds is reached, the client was overloaded, and the suite's own code
+was not just waiting between two turns. Event loops that keep up wake 0.2 ms late on average.
+Overloaded ones wake at least 15 ms late (measured with 3,000 cases of 200 ms on 300 seats and two
+cores)."""
 
 
 _OF_WORKERS = "; add workers (-n) to share its work"
@@ -223,13 +226,14 @@ def client_bound(
 ) -> str:
     """Return a sentence that says how the client limited the run, or "" if it did not.
 
-    If code of the suite blocked a loop for a tenth of the makespan, the client limited the run.
-    This is checked separately: answers that cannot be read in the meantime look slow, so the
-    client's share does not include this time.
+    One check is separate: the client limited the run if the suite's code blocked an event loop for
+    at least a tenth of the makespan. The client's share of the makespan does not include that time,
+    because answers that cannot be read in the meantime look like slow answers.
 
     Args:
         attribution: The run's attribution.
-        engines: The load of each engine and of its processes, except for workers that died.
+        engines: How busy each engine, the controller and the broker were; workers that died are
+            missing.
         dispatch_s: The result of `dispatch_p95_s`.
     """
     stalls = max((one.stalls for one in engines), key=lambda own: sum(own.values()), default={})

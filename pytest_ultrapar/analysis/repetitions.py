@@ -1,12 +1,12 @@
-"""Repetitions of a cell as one measurement: pass@k, pass^k, majority, and intervals over cells.
+"""Figures over cells (pass@k, pass^k, majority), and intervals that allow for repetitions.
 
 The repetitions of a cell (the same test, parameters and model) all ask the same question. If the
 question is hard, all of them tend to fail. So they form one cluster, like cases that a mark in the
 suite declares to be dependent. Intervals are computed from the scatter between clusters.
 
 Outcomes without a grade (`infra`, `error`, `skipped`) say nothing about the model. As everywhere
-else, they are excluded from every n. Only `solved` counts as solved; `partial` does not. For
-`scored` cases, there are only means of scores.
+else, they are excluded from every count of cases (`n`). Only `solved` counts as solved; `partial`
+does not. For `scored` cases, only means of scores are computed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Repetition(Protocol):
-    """A case that has ended: either a row of `results`, or a measure."""
+    """A case that has ended: either a row in `results`, or a `CaseMeasure`."""
 
     @property
     def case_id(self) -> str:
@@ -53,7 +53,7 @@ class Repetition(Protocol):
 
     @property
     def cell(self) -> str:
-        """The cell's name from `cells_of`; empty if the case is alone in its cell."""
+        """The name of its cell, from `cells_of`; empty if the case is alone in its cell."""
 
     @property
     def cluster(self) -> str | None:
@@ -66,9 +66,10 @@ def question_of(case: Case) -> str:
 
 
 def cells_of(cases: Iterable[Case]) -> dict[str, str]:
-    """Return the cell of each case by case id: a text that only the repetitions of that cell share.
+    """Return the cell of each case, by case id.
 
-    If a case is alone in its cell, the text is empty.
+    The cell is named by a text that only its repetitions share. If a case is alone in its cell, the
+    text is empty.
     """
     own = list(cases)
     if not any(case.repeat for case in own):
@@ -90,7 +91,7 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def questions_of(cases: Iterable[Case]) -> dict[str, tuple[int, int]]:
-    """Return the question of each case by case id. All models share the same questions."""
+    """Return the question of each case, by case id. It does not depend on the model."""
     found: dict[str, tuple[int, int]] = {}
     numbers: dict[str, int] = {}
     seen: Counter[tuple[int, str]] = Counter()
@@ -108,7 +109,7 @@ def _cell(row: Repetition) -> str:
 
 
 def n_repetitions(cells: Iterable[str]) -> int:
-    """Return the largest number of repetitions of any cell, graded or not.
+    """Return the largest number of repetitions in any cell, graded or not.
 
     Args:
         cells: The cell of each case; or a mapping from each cell to its number of cases.
@@ -120,11 +121,11 @@ def n_repetitions(cells: Iterable[str]) -> int:
 
 
 def clusters_of(rows: Sequence[Repetition]) -> list[str]:
-    """Return the cluster of each row: the one in the suite's mark, if any, or else its cell.
+    """Return the cluster of each row: the one in the suite's mark, if any, or else the row's cell.
 
     If the mark names clusters, each repetition draws a new task. So the repetitions of a cell
-    depend on each other only as much as different cases do. If all rows belong to one cell, the
-    repetitions are regarded as a sample of independent draws from that cell.
+    depend on each other only as much as cases of different cells do. If all rows belong to one cell
+    and no mark names their cluster, they are regarded as independent draws from that cell.
     """
     found = [row.cluster or _cell(row) for row in rows]
     if len(set(found)) == 1 and rows[0].cluster is None:
@@ -142,7 +143,7 @@ def share_of(
     `interval_over_clusters`.
 
     Returns:
-        The share and its interval; None without rows.
+        The share and its interval; None if there are no rows.
     """
     if not any(row.cell or row.cluster for row in rows):
         # Make no names of clusters: for a million cases, they would take 250 MB.
@@ -172,16 +173,17 @@ def mean_interval_of(
     """Return an interval for a mean over rows, allowing for dependent rows.
 
     Args:
-        rows: The rows with a value; may be empty if each row is a cluster of its own.
+        rows: The rows that have a value. May be empty if each row is a cluster of its own.
         values: The value of each row.
         confidence: The confidence of the interval, 0 to 1.
 
     Returns:
         The interval. It is infinite for fewer than two values. If each value is either 0 or the
-        same other number, the interval is computed from the share of that number. If no value is
-        negative, the lower end is not negative either. If no value is positive, the upper end is
-        not positive either. The interval does not extend beyond the observed range if there are
-        enough values to say, at this confidence, that this range contains the mean.
+        same other number, the interval is computed from the share of rows with that number. If no
+        value is negative, the lower end is not negative either. If no value is positive, the upper
+        end is not positive either. The interval does not extend beyond the range of 0 and the
+        observed values if there are enough values. There are enough if they show, at this
+        confidence, that this range contains the mean.
     """
     ends = possible_range(values)
     is_rate = len({0.0, *values}) < 3 and len(values) > 1  # noqa: PLR2004 - 0 and one other number
@@ -201,7 +203,13 @@ def mean_interval_of(
 
 
 class SolvedChange(NamedTuple):
-    """How many pairs have only one solved case, and an interval for the change."""
+    """How many pairs have only one solved case, and an interval for the change in the solve rate.
+
+    Attributes:
+        n_gained: In how many pairs only the second case is solved.
+        n_lost: In how many pairs only the first case is solved.
+        interval: The interval for the change.
+    """
 
     n_gained: int
     n_lost: int
@@ -214,12 +222,12 @@ def solved_change(
     *,
     confidence: float = CONFIDENCE,
 ) -> SolvedChange:
-    """Return the change in the solve rate from the first to the second case of each pair.
+    """Return the change in the solve rate from the first cases of the pairs to the second cases.
 
     The interval is computed as if the pairs were independent, and then widened if they are not.
 
     Args:
-        pairs: One or more pairs. Both cases of each pair must be rated.
+        pairs: One or more pairs. Both cases of each pair must have an outcome in `RATED`.
         clusters: The cluster of each pair; if None, `clusters_of` computes it.
         confidence: The confidence of the interval, 0 to 1.
     """
@@ -253,29 +261,30 @@ def interval_over_clusters(
 ) -> tuple[float, float]:
     """Return an interval for the mean over clusters whose values are shares.
 
-    This is Wilson's interval for the effective number of cases, with Student's t for the number of
-    clusters. The effective number is the number of independent cases that would scatter as much as
-    the clusters do, but never more than the real number. If few clusters show the rarer outcome,
-    the scatter itself is uncertain: one failing cell among 19 others may be a cell that always
-    fails. So the observed scatter is averaged with the largest possible scatter, which results if
-    each cluster counts as one case. The weights are `J^2` and 4, where `J` is the number of
-    clusters with the rarer outcome. If all clusters have the same result, each counts as one case.
+    This is Wilson's interval, computed with the effective number of cases and with Student's t for
+    the number of clusters. The effective number is the number of independent cases that would
+    scatter as much as the clusters do, but never more than the real number. If few clusters show
+    the rarer outcome, the scatter itself is uncertain. For example, if one cell of 20 fails, it may
+    be a cell that always fails. So the observed scatter is averaged with the largest possible
+    scatter, which results if each cluster counts as one case. Their weights are `J^2` and 4, where
+    `J` is the number of clusters with the rarer outcome. If there is only one cluster, or if all
+    cases have the same result, each cluster counts as one case.
 
-    This was tested on 2,000 simulated runs. The chances of their cells were drawn from a beta
-    distribution, with correlations of 0.1 to 0.8 and 3 to 10 repetitions. This is how often the 95
-    % intervals contained the true value:
+    This was tested on 2,000 simulated runs. In each cell, the chance that a repetition is solved
+    was drawn from a beta distribution. The cells had 3 to 10 repetitions with correlations of 0.1
+    to 0.8. This is how often the 95 % intervals contained the true value:
 
     - a solve rate of 0.3 to 0.7: in 93.6 to 97.0 % of the runs with 20 to 100 cells, and in 96.5 to
       98.8 % with 10 cells;
     - a solve rate of 0.05, 0.1, 0.9 or 0.95: in 94.2 to 98.7 % with 20 to 100 cells, and in 97.0 to
-      99.3 % with 10 cells (87.4 % at worst if only the observed scatter is used);
+      99.3 % with 10 cells (it would be 87.4 % at worst if only the observed scatter were used);
     - pass@k and pass^k between 0.05 and 0.95: in 92.6 to 99.0 % with 20 to 100 cells.
 
-    The interval is too narrow in two situations. In the first, 9 of 10 repetitions are solved in 8
-    of 10 cells, and 0 in the other 2 cells. The interval then contains the true value in 90 % of
-    the runs. In the second, the share is so small that even twice as many cells would contain, on
-    average, less than one cell with the rarer outcome. For a share of 0.008 and 20 cells, the
-    interval contains it in 85 %.
+    The interval is too narrow in two situations. In the first, 8 of 10 cells have 9 of 10
+    repetitions solved, and the other 2 cells have 0 solved. The interval then contains the true
+    value in 90 % of the runs. In the second, the true share is so small that even twice as many
+    cells would contain, on average, less than one cell with the rarer outcome. If this share is
+    0.008 and there are 20 cells, the interval contains it in 85 % of the runs.
 
     Args:
         clusters: The weight (a number of cases or cells) and the value of each cluster.
@@ -287,8 +296,7 @@ def interval_over_clusters(
         proportions with small expected number of positive counts estimated from survey data, Survey
         Methodology 24 (1998) 193-201; E. Miller, Adding error bars to evals, arXiv 2411.00640
         (2024), clustered standard errors. L. Kish, Survey sampling (1965), for the number of equal
-        clusters that unequal ones are worth. The averaging of the scatter is not from the
-        literature.
+        clusters to which unequal ones correspond. Averaging the scatter is not from the literature.
     """
     total = math.fsum(weight for weight, _ in clusters)
     value = math.fsum(weight * share for weight, share in clusters) / total
@@ -308,7 +316,7 @@ def interval_over_clusters(
 
 
 def _spread(amounts: Sequence[float]) -> float:
-    """Return the number of equal amounts that are as spread out as these; one must be > 0.
+    """Return how many equal amounts would be as spread out as these; at least one must be > 0.
 
     Source: L. Kish, as above.
     """
@@ -323,14 +331,14 @@ _PASS = re.compile(r"pass(?P<how>[@^])(?P<k>[1-9][0-9]{0,5})")
 
 
 def figures_of_cells(n: int) -> tuple[str, ...]:
-    """Return the figures to show for cells of `n` repetitions; empty if `n` is 1."""
+    """Return the figures to show for cells with `n` repetitions; empty if `n` is 1."""
     return ("pass@1", f"pass@{n}", f"pass^{n}", MAJORITY) if n > 1 else ()
 
 
 def repetitions_of(figure: str) -> int | None:
-    """Return how many graded repetitions a figure of cells requires: k, or 1 for `majority`.
+    """Return how many graded repetitions of a cell a figure requires: k, or 1 for `majority`.
 
-    Return None for a figure of another kind.
+    Return None if this is not a figure over cells.
     """
     if figure == MAJORITY:
         return 1
@@ -339,7 +347,7 @@ def repetitions_of(figure: str) -> int | None:
 
 
 def pass_at(k: int, n: int, c: int) -> float:
-    """Return the chance that at least one of `k` repetitions drawn from a cell's `n` is solved.
+    """Return the chance that at least one repetition is solved if `k` are drawn from a cell's `n`.
 
     This is an unbiased estimate of `1 - (1 - p)^k`, where `p` is the chance that a repetition of
     the cell is solved.
@@ -357,7 +365,7 @@ def pass_at(k: int, n: int, c: int) -> float:
 
 
 def pass_all(k: int, n: int, c: int) -> float:
-    """Return the chance that all of `k` repetitions drawn from a cell's `n` >= k are solved.
+    """Return the chance that all repetitions are solved if `k` are drawn from a cell's `n` >= `k`.
 
     This is an unbiased estimate of `p^k`, where `p` is the chance that a repetition is solved.
 
@@ -368,7 +376,7 @@ def pass_all(k: int, n: int, c: int) -> float:
 
 
 class _Tally(NamedTuple):
-    """How many repetitions a cell has, and how many of them are graded and solved."""
+    """How many repetitions a cell has, how many of them are graded, and how many are solved."""
 
     n: int
     n_graded: int
@@ -403,8 +411,9 @@ class CellShare(NamedTuple):
         n_left_out: How many cells are left out because they have too few graded repetitions.
         interval: The interval in which to expect `value` for other cells of this kind, or for the
             same cell if there is only one. If a mark names clusters, it is the interval for new
-            draws of these cells. It is then infinite for `majority`, and for any `k` above half of
-            the repetitions: no tested interval is valid for these.
+            draws from the same cells. It is then infinite for `majority`, and if `k` is more than
+            half of the graded repetitions of any cell: there is no tested interval for these
+            figures.
     """
 
     value: float
@@ -419,9 +428,9 @@ def cell_share(
     """Compute a figure over cells. All cells have the same weight.
 
     Args:
-        figure: `pass@K`, `pass^K` or `majority`. The last is the share of cells in which more than
-            half of the graded repetitions are solved. It includes only cells in which more than
-            half of all repetitions are graded.
+        figure: `pass@K`, `pass^K` or `majority`. `majority` is the share of cells in which more
+            than half of the graded repetitions are solved. Only cells with more than half of all
+            their repetitions graded are included in this share.
         rows: All repetitions of the cells, graded or not.
         confidence: The confidence of the interval.
 
@@ -473,7 +482,10 @@ def _interval_of_cells(
 def _interval_of_one(
     figure: str, cell: _Tally, value: float, confidence: float
 ) -> tuple[float, float]:
-    """Return the bounds for one cell, computed from the bounds of its chance to be solved."""
+    """Return the interval of a figure for one cell.
+
+    It is computed from the interval for the chance that a repetition of the cell is solved.
+    """
     k = repetitions_of(figure)
     assert k is not None
     chances = wilson_interval(cell.n_solved, cell.n_graded, critical_z(confidence))
@@ -483,7 +495,10 @@ def _interval_of_one(
 
 
 def _draws_tell(figure: str, cells: Iterable[_Tally]) -> bool:
-    """Whether each cell has enough repetitions with new draws for an interval (`n >= 2 * k`)."""
+    """Whether an interval is possible if each repetition draws a new task.
+
+    It is not possible for `majority`. Otherwise each cell needs `n >= 2 * k` graded repetitions.
+    """
     k = repetitions_of(figure)
     return figure != MAJORITY and all(2 * (k or 1) <= cell.n_graded for cell in cells)
 
@@ -494,11 +509,11 @@ def _moves(
     tallies: Mapping[str, _Tally],
     known: Mapping[str, float],
 ) -> list[float]:
-    """Return how far each repetition moves a mean over cells, to first order; the sum of all is 0.
+    """Return how far each repetition moves a mean over cells, to first order; these moves sum to 0.
 
-    If each repetition draws a new task, the repetitions are the sample. A repetition then moves its
-    cell's figure by the slope of `1 - (1 - p)^k`, or of `p^k`. The slope is taken at the solved
-    share of the cell.
+    If each repetition draws a new task, the sample consists of the repetitions, not of the cells. A
+    repetition then moves its cell's figure in proportion to the slope of `1 - (1 - p)^k`, or of
+    `p^k`. The slope is taken at the share of the cell's repetitions that are solved.
 
     Source: like the delete-one jackknife of a U-statistic; W. Hoeffding, A class of statistics with
         asymptotically normal distribution, Ann. Math. Stat. 19 (1948) 293-325 (projection).
@@ -518,17 +533,16 @@ def _moves(
 
 
 class CellChange(NamedTuple):
-    """The change in a figure over cells, from one run to the other, compared cell by cell.
+    """The change in a figure over cells, from one run to another, compared cell by cell.
 
     Attributes:
-        base: The baseline's figure, over the cells that are in both runs and have enough graded
-            repetitions.
+        base: The baseline's figure, over the cells with enough graded repetitions in both runs.
         new: The new run's figure over the same cells.
-        n: How many cells these are; at least one.
+        n: The number of these cells; at least one.
         n_left_out: How many cells are left out because they have too few graded repetitions in one
             of the runs.
         interval: The interval of `new - base`.
-        alike: Whether the figure is the same in every cell.
+        alike: Whether the figure of each cell is the same in both runs.
     """
 
     base: float
@@ -544,12 +558,13 @@ def cell_change(
 ) -> CellChange | None:
     """Compute how a figure over cells changed between two runs; see `cell_share`.
 
-    Only repetitions that are in both runs are used. The `n` of a cell is the number of them that
-    the run graded.
+    Only repetitions that are in both runs are used. In each run, the `n` of a cell is the number of
+    these repetitions that the run graded.
 
     Args:
-        figure: The same as for `cell_share`.
-        pairs: Each repetition in the first and in the second run, graded or not.
+        figure: One of the figures that `cell_share` accepts.
+        pairs: Each repetition as a pair: its case in the first run and in the second, graded or
+            not.
         confidence: The confidence of the interval.
 
     Returns:
@@ -599,7 +614,7 @@ def _changes_by_draw(
     tallies: tuple[Mapping[str, _Tally], Mapping[str, _Tally]],
     known: Mapping[str, tuple[float, float]],
 ) -> list[tuple[str, float]]:
-    """Return each repetition's cluster and its effect on the figure's change; empty if unknown."""
+    """Return the cluster of each pair, and the pair's effect on the change; empty if unknown."""
     if not all(_draws_tell(figure, (own[cell] for cell in known)) for own in tallies):
         return []
     moves = []

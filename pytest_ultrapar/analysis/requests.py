@@ -1,4 +1,4 @@
-"""Store all requests of a run in columns, and audit its limits. All functions are pure."""
+"""Store all requests of a run in columns, and audit the run's limits. All functions are pure."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ if TYPE_CHECKING:
 class RequestColumns(NamedTuple):
     """Requests as numpy arrays, one element per request, in the order of the log.
 
-    For each request, the times from `before_s` to `ended_s` are in ascending order. They are
-    monotonic seconds of the host.
+    For each request, the times from `before_s` to `ended_s` are in ascending order. They are in
+    seconds on the host's monotonic clock.
 
     Attributes:
         lane: The index of the request's lane in `RequestLog.lanes`.
         measured: Whether the makespan includes the request.
-        first: Whether it is the first request of its episode. The other requests of the episode
-            follow it.
+        first: Whether it is the first request in its episode. The episode's other requests come
+            right after it in the columns.
         served: Whether a model worked on it. This is false if the request was rate limited, for
             example.
-        again: Whether it sends the previous request again.
-        before_s: When the previous request of its episode ended. For a first request, this is
+        again: Whether it is another attempt at the previous request.
+        before_s: When the previous request in its episode ended. For a first request, this is
             `asked_s`.
         asked_s: When a lease was requested for it.
         granted_s: When it got the lease.
         sent_s: When it was sent.
         ended_s: When it was answered, or when the run gave up on it.
-        rate_share: The share of its wait for the lease that was due to a rate and not to a seat.
-        tokens: Its input and output tokens together, as far as the provider reported them.
+        rate_share: The share of its wait for the lease that was due to a rate, not to a lack of
+            seats.
+        tokens: Its input and output tokens together; tokens that the provider did not report count
+            as 0.
         sent_at_s: When it was sent according to the wall clock, in seconds since the epoch.
     """
 
@@ -75,7 +77,7 @@ class RequestColumns(NamedTuple):
         return RequestColumns(*(column[chosen] for column in columns))
 
     def on(self, lanes: Sequence[int]) -> RequestColumns:
-        """Return the requests on some lanes, which are given by index."""
+        """Return the requests on the lanes with these indexes."""
         import numpy as np  # noqa: PLC0415 - other code imports the types here without numpy
 
         return self.of(np.isin(self.lane, lanes))
@@ -93,7 +95,7 @@ class RequestLog:
         lanes: All lanes of the run. Requests on other lanes are left out, because a session with
             another pool sent them.
         from_us: Microseconds since the epoch. Episodes that began earlier are left out, because
-            their monotonic clock may be a different one.
+            their times may be from a different monotonic clock.
 
     Attributes:
         lanes: The lanes that were passed in.
@@ -128,10 +130,11 @@ class RequestLog:
         return self._columns
 
     def arranged(self, parts: Sequence[range], measured: Sequence[int]) -> RequestLog:
-        """Return these requests in another order, as a new log.
+        """Return a new log with these requests in another order.
 
         Args:
-            parts: The requests of each wanted episode, as returned by `add`, in the new order.
+            parts: The range of requests for each wanted episode, as returned by `add`, in the new
+                order.
             measured: Which of these episodes the makespan includes, as indexes into `parts`.
         """
         import numpy as np  # noqa: PLC0415 - as above
@@ -148,15 +151,15 @@ class RequestLog:
         return log
 
     def extend(self, other: RequestLog) -> None:
-        """Add all requests of another log of the same lanes."""
+        """Add all requests in another log, which has the same lanes."""
         self._rows += other._rows
         self.first_token_s.extend(other.first_token_s)
 
     def add(self, episode: EpisodeEnded, *, measured: bool) -> range:
-        """Add the requests of one episode; return their range.
+        """Add the requests of one episode; return the range of their positions.
 
         Args:
-            episode: Any episode that has ended, even if it does not count.
+            episode: Any episode that has ended, even if it is not the one that was graded.
             measured: Whether the makespan includes the episode.
         """
         begin = len(self)
@@ -223,23 +226,23 @@ else:
 class LimitAudit(_Figures, frozen=True):
     """The highest load on one limit, and the load that the limit allows.
 
-    A request is in flight from just before it is sent until just after its answer was read. So the
-    provider never saw more requests at the same time than this class reports.
+    A request counts as in flight from just before it is sent until just after its answer was read.
+    So the provider never saw more requests at the same time than this class reports.
 
     There are two columns for each kind of limit. One has the name of the kind and shows the allowed
     load. The other shows the highest load:
 
     - `in_flight`: requests in flight at the same time;
     - `sends_1s`, `sends_60s`: requests sent in any period of this length, including both ends;
-    - `tokens_60s`: tokens of the requests sent in any 60 s, as far as the provider reported them.
-      It is null if the provider reported none, or if `tpm` is null;
+    - `tokens_60s`: tokens that the provider reported for the requests sent in any 60 s. It is null
+      if the provider reported none, or if the limit has no `tpm`;
     - `sends_1d`, `tokens_1d`: requests and tokens in any 24 hours of the run, or on any calendar
-      day in the limit's time zone. They are missing if there is no such limit. Requests that other
-      runs sent on that day are not included.
+      day if the limit has a time zone for its days. Each of them is left out if the limit has no
+      such number. Requests from other runs are not included.
 
     Attributes:
         limit: The limit's name.
-        n: How many requests were sent on all lanes of the limit.
+        n: How many requests were sent on all lanes to which the limit applies.
         passed: The kinds of the numbers that were exceeded, such as `qps`.
     """
 
@@ -248,7 +251,7 @@ class LimitAudit(_Figures, frozen=True):
     passed: tuple[str, ...]
 
     def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
-        """Return the highest load of this kind and the allowed load, each if known."""
+        """Return the highest load of this kind and the allowed load; None for an unknown one."""
         most, allowed = getattr(self, _COLUMNS[kind.word]), getattr(self, kind.word)
         return (
             None if most is msgspec.UNSET else most,
@@ -266,10 +269,11 @@ def audit(
     Requests of workers that died are left out, because they are not recorded.
 
     Args:
-        log: All requests of the run, even if they do not count.
+        log: All requests of the run, including those in episodes that were not graded.
         limits: The limits of the run's lanes.
         error_s: The largest possible clock error between two recorded times, in seconds. If such an
-            error could explain why a limit seems to be exceeded, this is not reported.
+            error could explain why a limit seems to be exceeded, the limit is not reported as
+            exceeded.
     """
     columns = log.columns()
     found = ((limit, columns.on(on)) for limit, on in _bound_lanes(log, limits))
@@ -302,7 +306,7 @@ def _audited(limit: Limit, own: RequestColumns, error_s: float) -> LimitAudit:
     sends, tokens, ends = own.sent_s[order], own.tokens[order], np.sort(own.ended_s)
 
     def most(kind: LimitKind, by_s: float) -> int:
-        """Return the highest load that is certain although times may be wrong by `by_s`."""
+        """Return the highest load that is certain even if times may be wrong by up to `by_s`."""
         if kind.counts == "in flight":
             return _most_in_flight(sends, ends - by_s)
         amounts = tokens if kind.counts == "tokens" else np.ones_like(tokens)
@@ -326,7 +330,7 @@ def _audited(limit: Limit, own: RequestColumns, error_s: float) -> LimitAudit:
 
 
 def _most_on_a_day(sent_at_s: Floats, amounts: NDArray[np.int64], zone_name: str) -> int:
-    """Return the largest sum of amounts on any calendar day in a time zone, by time of sending."""
+    """Return the largest sum of the amounts sent on any one calendar day in a time zone."""
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools use calendar days
 
     zone = ZoneInfo(zone_name)
@@ -346,8 +350,8 @@ def _most_in_flight(sends: Floats, ends: Floats) -> int:
 def _most_within(sends: Floats, amounts: NDArray[np.int64], window_s: float) -> int:
     """Return the largest sum of amounts in any window of this length. Times must be sorted.
 
-    The sum is 0 if the length is negative, because nothing is certain if clocks differ by more than
-    a window.
+    The sum is 0 if the length is negative: if times may be wrong by more than a window, no load is
+    certain.
     """
     import numpy as np  # noqa: PLC0415 - as above
 

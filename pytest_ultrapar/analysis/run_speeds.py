@@ -1,8 +1,8 @@
-"""The speed-ups of runs in a benchmark file: for all cases of a run, and for parts of them.
+"""The speed-ups in a benchmark file: for each run, over all its cases and over parts of them.
 
-They are in the field `ultrapar` of the file, next to the series of pytest-benchmark, which ignores
-this field. They cannot be a series of pytest-benchmark: figures over all suites depend on the
-selection of cases, so a run with another selection would not continue the series.
+They are in the file's field `ultrapar`, which pytest-benchmark ignores, next to its own series.
+They cannot be such a series: figures over all suites depend on the selection of cases, so a run
+with another selection would not continue the series.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PartSpeed(msgspec.Struct, frozen=True):
         model: The model's name; None for all models.
         n: How many cases were completed.
         over: The mode of the run that measured the serial time, if `basis` is "full".
-        n_serial: From how many cases the serial time was computed; None in files of earlier
+        n_serial: From how many cases the serial time was computed; None in files from earlier
             versions.
     """
 
@@ -74,7 +74,8 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     Attributes:
         parts: The speeds of all cases, of each model, of each suite, and of each model in each
             suite. Parts without a completed case are left out.
-        client_bound: How the client limited the run; empty if it did not.
+        client_bound: How the client, and not the pool, limited the run; empty if it was not the
+            client.
     """
 
     run_id: str
@@ -96,7 +97,7 @@ class RunSpeeds(msgspec.Struct, frozen=True):
 
     @property
     def basis(self) -> Basis | None:
-        """The source of the serial time of the whole run; None if no case was completed."""
+        """Where the whole run's serial time comes from; None if no case was completed."""
         whole = self.part({})
         return whole.basis if whole is not None else None
 
@@ -120,7 +121,9 @@ def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
 
 
 def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
-    """Return the run that represents a bench: the run with the most requests in flight.
+    """Return the run that represents a bench.
+
+    It is the run whose mode allows the most requests in flight.
 
     Args:
         runs: One or more runs.
@@ -129,10 +132,10 @@ def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
 
 
 def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
-    """Explain why no speed-up can be checked if no run was compared with a serial run.
+    """Explain why the runs have no speed-up to check: they were not compared with a serial run.
 
     Returns:
-        A sentence; empty if a run was compared with a serial run.
+        The explanation; empty if a run was compared with a serial run.
     """
     modes = [run.mode for run in runs]
     if judged_run(runs).basis not in BY_OWN_TIMES and modes != ["serial"]:

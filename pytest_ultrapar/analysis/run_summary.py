@@ -1,4 +1,7 @@
-"""The summary of a run, which the compaction sends to the controller as one line of JSON."""
+"""The summary of a run.
+
+The compaction process sends it to the controller as one line of JSON.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,8 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 1_000
 MOST_NOTES = 20
-"""The maximum number of single cases that are listed at the end of a run. More would not fit on a
-screen, and readers should then use the tables."""
+"""The maximum number of individual cases that are listed at the end of a run. More would not fit on
+a screen; readers who need more should use the tables."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -66,7 +69,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """How many cases have a grade that says whether they are solved, and not only scores."""
+        """How many cases are graded, except those that are graded by scores alone."""
         return self.n_graded - self.counts.get("scored", 0)
 
 
@@ -94,9 +97,9 @@ class CellFigure(msgspec.Struct, frozen=True):
         model: The model of the cells; empty for all models.
         figure: `pass@K`, `pass^K` or `majority`.
         n: How many cells are included.
-        n_left_out: How many cells have too few graded repetitions.
+        n_left_out: How many cells are left out because they have too few graded repetitions.
         value: The figure's value; None if `n` is 0.
-        interval: Its bounds at 95 %; None if unknown.
+        interval: The 95 % interval of the figure; None if unknown.
     """
 
     model: str
@@ -111,7 +114,7 @@ class WholeFigure(msgspec.Struct, frozen=True):
     """A figure that the suite computed from all rows.
 
     Attributes:
-        interval: Its bounds at 95 %; None if unknown.
+        interval: The 95 % interval of the figure; None if unknown.
     """
 
     name: str
@@ -132,47 +135,48 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     """All figures of a run: its performance, and the outcomes of its cases.
 
     Attributes:
-        resumed: Whether a part of the run was in an earlier session. That part is included only in
-            scores.
-        measured_earlier: Whether the figures of speed and limits are from an earlier session,
+        resumed: Whether a part of the run took place in an earlier session. Only the scores include
+            that part.
+        measured_earlier: Whether the figures for speed and limits are from an earlier session,
             because the last session had nothing left to run.
         regraded: The id of the run whose episodes were graded again. The speed and the requests are
             from that run. None if nothing was graded again.
         replayed: The id of the run whose answers were replayed; the speed is then unknown. None if
             nothing was replayed.
         n_replayed: How many answers were replayed, including answers in ungraded episodes.
-        n_ambiguous: How many replayed answers were chosen from several different ones that fit the
-            request; the first one is used.
+        n_ambiguous: For how many replayed answers the request matched several different stored
+            answers; the first of them was used.
         n_resumed: How many interrupted conversations continued from their stored answers.
         n_strayed: How many other interrupted conversations sent a request that differs from the
             stored one. They got new answers from that request on.
-        asked_by_others: Whether the cases are requests of a gateway's clients.
+        asked_by_others: Whether the cases are requests from a gateway's clients.
         n_requests: How many requests the run sent, including requests of ungraded episodes.
         n_without_request: How many graded cases sent no request through `llm`, not even to a role.
             The run cannot know of requests that were sent by other means.
         n_maybe_billed: How many requests without an answer may have been billed.
-        kinds: How many cases ended with each kind of `infra`, `error` or refused prompt; the keys
-            are `outcome/kind`.
-        notes: The first `MOST_NOTES` cases with the outcome `error` or `infra`; `error` comes
-            first.
+        kinds: How many cases ended with each kind of `infra`, `error` or refused prompt. The keys
+            have the form `outcome/kind`.
+        notes: The first `MOST_NOTES` cases with the outcome `error` or `infra`; those with `error`
+            come first.
         never_ran: The node ids of the first `MOST_NOTES` planned cases that have neither an episode
             nor a grade.
-        n_ungraded: How many planned cases without a grade have a finished episode. A resumed run
-            only grades them.
-        n_interrupted: How many planned cases without a grade have only an unfinished episode.
+        n_ungraded: How many planned cases have a finished episode but no grade. If the run is
+            resumed, they are only graded.
+        n_interrupted: How many planned cases have an unfinished episode, but no finished one and no
+            grade.
         damage: The parts of the journal that could not be read.
         files: The names of the files that were written to the run directory.
         cost: The cost of all requests; None if no price is known.
-        n_repetitions: The largest number of repetitions of any cell; only cases with a final grade
+        n_repetitions: The largest number of repetitions in any cell; only cases with a final grade
             are counted.
-        repetitions: The figures over the cells of each model and of all models; empty if cells have
-            no repetitions.
+        repetitions: The figures over the cells of each model and of all models; empty if no cell
+            has repetitions.
         roles: The requests to each role.
         merged: The parts of a merged run; None for other runs.
         drawn_from: How many cases the sample was drawn from; 0 if the run is not a sample.
         digests: The SHA-256 of each table in hexadecimal, by file name.
-        tests: The results of each test, in the order of collection, up to `MOST_CELLS` cells in
-            total.
+        tests: The results of each test, in the order of collection. Once they have `MOST_CELLS`
+            cells in total, further tests are left out.
         n_tests: How many tests have results.
         figures: The figures that the suite computed from all rows (`pytest_ultrapar_figures`).
     """
@@ -216,7 +220,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """A phrase for the session that measured speed and limits; empty for a single session."""
+        """The session that measured speed and limits, as a phrase; empty if there was only one."""
         if self.regraded is not None:
             return f" (run {self.regraded})"
         if not self.resumed:
@@ -230,11 +234,11 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def n_never_ran(self) -> int:
-        """How many planned cases have no episode."""
+        """How many planned cases have neither an episode nor a grade."""
         return self.n_without_grade - self.n_ungraded - self.n_interrupted
 
     def n_infra(self, kind: str) -> int:
-        """Count the `infra` cases of this kind, whether their own model or a role was the cause."""
+        """Count the `infra` cases of this kind, including those for which a role was the cause."""
         told = ((name.partition("/"), n) for name, n in self.kinds.items())
         return sum(n for (word, _, its), n in told if (word, bare_kind(its)) == ("infra", kind))
 
@@ -252,7 +256,7 @@ def write_summary(run_dir: Path, summary: RunSummary) -> None:
     """Replace the summary of a run, as a whole or not at all.
 
     Raises:
-        ResultsError: It cannot be written.
+        ResultsError: The summary cannot be written.
     """
     write_whole(run_dir / SUMMARY_FILE, with_checksum(msgspec.json.encode(summary) + b"\n"))
 
@@ -275,7 +279,7 @@ def results_of_tests(
 
 
 def all_of(cells: Sequence[Cell], *names: str) -> Cell:
-    """Add up cells. The sum of several cells has no interval, because they may share tasks."""
+    """Add up cells. The sum of several cells has no interval, because the cells may share tasks."""
     if len(cells) == 1:
         return msgspec.structs.replace(cells[0], names=names)
     counts, sums = Counter[str](), by_key(pair for cell in cells for pair in cell.scores.items())
@@ -293,7 +297,7 @@ def all_of(cells: Sequence[Cell], *names: str) -> Cell:
 def make_cells(
     measures: Measures, key: Callable[[Kind], tuple[str, ...]] = lambda kind: kind.names
 ) -> list[Cell]:
-    """Make a cell for each combination of values that occurs, sorted by these values."""
+    """Make a cell for each combination of values that occurs; sort the cells by these values."""
     cells = []
     for names, part in sorted(measures.grouped(key).items()):
         counts = count_outcomes(part)
@@ -309,7 +313,10 @@ def make_cells(
 
 
 def _depends(part: Measures) -> bool:
-    """Whether the cases may depend on each other. If not, a million cases need 250 MB less."""
+    """Whether the cases may depend on each other. If not, an interval needs less memory.
+
+    For a million cases, this saves 250 MB.
+    """
     return any(kind.cell or kind.cluster for kind in part.kinds)
 
 
@@ -322,7 +329,7 @@ def _interval_of_mean(
 
 
 def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
-    """Return figures over the cells of each model, and of all; empty without repetitions.
+    """Return figures over the cells of each model and of all models; empty without repetitions.
 
     Figures of all models together have no interval, because cells of different models may share
     tasks.
@@ -345,7 +352,7 @@ def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
 
 
 def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigure:
-    """Compute a figure of some cells.
+    """Compute a figure over some cells.
 
     Args:
         model: The model's name, or empty.
@@ -364,7 +371,7 @@ class Ends:
     """Counts, slice by slice, how the cases of a run ended.
 
     Attributes:
-        kinds: The same as in `RunSummary`; this also applies to all other attributes.
+        kinds: The same as in `RunSummary`, like all other attributes.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Read a very large run in slices of cases.
 
-Making its tables then takes no more memory than for a small run. A slice consists of successive
-cases of the plan. One pass over the journal collects the figures of the whole run, and the position
-of each record, at 24 bytes per record.
+Making the tables of such a run then takes no more memory than for a small run. A slice consists of
+successive cases in the plan. One pass over the journal collects the figures of the whole run and
+the position of each record, which takes 24 bytes of memory per record.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Slices:
-    """The cases of a run, one slice after the other, and where their records are in the journal.
+    """The cases of a run, one slice after the other, and the positions of their journal records.
 
     Args:
         run_dir: A run directory with planned cases.
@@ -40,11 +40,11 @@ class Slices:
     Attributes:
         n_cases: The number of planned cases.
         n_planned: The number of planned cases by suite and model.
-        params: The columns of the tests' parameters, as from `parameter_columns`.
-        layouts: As in `JournalScan`.
+        params: The columns of the tests' parameters, from `parameter_columns`.
+        layouts: The same as in `JournalScan`.
         said: All names that `grade_values` returns for any grade.
         damage: The damaged parts of the journal.
-        engines: The load of each engine.
+        engines: How busy each engine was.
 
     Raises:
         ResultsError: The cases or the journal cannot be read.
@@ -87,7 +87,7 @@ class Slices:
     def next_cases(self) -> list[Case] | None:
         """Return the cases of the next slice; None after the last slice.
 
-        The last slice has no planned cases. It is for records of cases that were not planned.
+        The last slice is empty. The records of cases that were not planned belong to it.
         """
         if self._number * self._size >= self.n_cases:
             return None
@@ -98,7 +98,10 @@ class Slices:
         return cases
 
     def cells(self, cases: list[Case]) -> dict[str, str]:
-        """Do the same as `cells_of` for one slice; empty for a case that is alone in its cell."""
+        """Return the cell of each case in one slice by case id, in the same way as `cells_of`.
+
+        If a case is alone in its cell, the text is empty.
+        """
         found, begin = {}, self._number * self._size
         names = self._questions[begin : begin + len(cases)].tolist()
         for case, name in zip(cases, names, strict=True):

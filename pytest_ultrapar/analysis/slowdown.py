@@ -1,8 +1,8 @@
 """Find out whether answers took longer with more requests in flight. All functions are pure.
 
 A server that batches requests answers each of them more slowly under load, and so do servers that
-share a machine. The sum of the response times is then not the time that a serial run would take. A
-run shows this effect if few requests were in flight at some times and many at others.
+share a machine. The sum of the response times is then not the time that a serial run would take.
+The effect can be measured in a run with few requests in flight at some times and many at others.
 """
 
 from __future__ import annotations
@@ -25,42 +25,44 @@ if TYPE_CHECKING:
 
 _BLOCKS = 24
 """The number of blocks into which a run is cut. With 24 blocks, Student's t makes intervals 6 %
-wider than with infinitely many. If there were more blocks, they would be shorter than the
-fluctuations of a server. Each block must contain an answer."""
+wider than with infinitely many. With more blocks, each block would be shorter than a server's
+fluctuations. Each block must contain at least one answer."""
 _FEW_SHARE = 0.01
 _LEAST_FEW = 4
 """The minimum number of answers that define "few in flight". These are the answers with the least
-load. One answer is not enough, because it may be alone for a moment by chance."""
+load. One answer is not enough, because it may have been alone for a moment by chance."""
 _NO_SPREAD = 1e-3
-"""Times whose logarithms differ by less than this are treated as equal, because even an event loop
-that keeps up reads answers 0.2 ms late."""
+"""The smallest error that is assumed for the slope of the fitted line. Even an event loop that
+keeps up reads answers 0.2 ms late, so times whose logarithms differ by less than this are treated
+as equal."""
 _MOST_SAID = 50.0
-"""A logarithm above this is not a real factor. It is noise, and comes from loads that were
-equal."""
+"""A factor whose logarithm exceeds this is not real. It is noise from loads that were equal."""
 _LEAST_RANGE = math.log(1.5)
-"""The smallest useful range of loads, because a line through a smaller range is only noise. In
-simulations of 672 runs on servers that slow down under load, 56 runs got a figure. With a range of
-1.1 instead, 72 runs got a figure, although the loads of some of them hardly differed."""
+"""The smallest useful range of loads, as the logarithm of a ratio. A line through a smaller range
+would show only noise. In simulations of 672 runs on servers that slow down under load, 56 runs
+produced a figure. With a ratio of 1.1 instead of 1.5, 72 runs produced one, although the loads in
+some of them hardly differed."""
 NOTICED = 1.1
-"""A factor below this is not reported. Two runs of the same code differ by 5 % (`compare.rules`),
-and a difference twice as large is not due to chance."""
+"""A factor below this is not reported. Two runs of the same code differ by up to 5 %
+(`compare.rules`). A difference twice as large is not due to chance."""
 _MOST_UNSURE = 1.6
 """The largest useful factor between a speed-up and its lower bound. For example, a speed-up of 16x
-that may really be 10x is still useful. With 3 instead, 68 of the runs above would get a figure."""
+that may really be 10x is still useful. With 3 instead of 1.6, 68 of the simulated runs (see
+`_LEAST_RANGE`) would produce a figure."""
 
 
 class Slowdown(msgspec.Struct, frozen=True):
     """How much longer answers took with many requests in flight than with few.
 
     Attributes:
-        few: How many requests were in flight during the run's least loaded answers.
+        few: How many requests were in flight during the answers with the least load.
         many: How many requests were typically in flight.
         factor: The geometric mean of the response times with `many` requests in flight, divided by
             the geometric mean with `few`.
         low: The lower bound of `factor` at 95 %.
         high: The upper bound of `factor` at 95 %.
-        alone: The factor by which answers took longer than with one request in flight: the upper
-            bound at 95 %. None if the run had few requests in flight for too short a time.
+        alone: The upper bound, at 95 %, of the factor by which answers took longer than with one
+            request in flight. None if the run spent too little time with few requests in flight.
     """
 
     few: float
@@ -79,20 +81,21 @@ class Slowdown(msgspec.Struct, frozen=True):
 def stretch(log: RequestLog) -> Slowdown | None:
     """Estimate how load affected response times; None for a constant load or too few answers.
 
-    A straight line is fitted to the logarithm of the response time as a function of the requests in
-    flight. One line is used for all servers together, because servers may share hidden resources.
-    Each model of each instance has its own typical time. If all answers state their tokens, the fit
-    allows for times that grow with the tokens. A request's load is measured until its answer, but
-    not beyond the typical time, because a long request outlives the others. Answers that are close
-    in time may share other causes of slowness. So the error is computed in two ways, from single
-    answers and from blocks, and the larger error is used.
+    On a log-log scale, a straight line is fitted to the response time as a function of the number
+    of requests in flight. One line is used for all servers together, because servers may share
+    resources that are not visible here. Each model on each instance has its own typical time. If
+    all answers state their tokens, the fit allows for times that grow with the number of tokens.
+    The load during a request is measured until its answer, but not beyond the typical time, because
+    a long request outlives the others. Answers that are close in time may share other causes of
+    slowness. So the error is computed in two ways, from single answers and from blocks of
+    successive answers, and the larger error is used.
 
-    The higher the load on servers, the faster they slow down. So below the observed loads, the line
-    is not too flat. It may be extended there by as many doublings of the load as were observed. The
-    further it is extended, the more certain it must be.
+    Servers slow down more steeply at high loads than at low ones. So the line is not too flat for
+    loads below the observed ones. It may be extended to such loads by as many doublings of the load
+    as were observed. The further it is extended, the more certain it must be.
 
     Args:
-        log: All requests of the run.
+        log: All requests in the run.
     """
     import numpy as np  # noqa: PLC0415 - other code imports the types here without numpy
 
@@ -138,7 +141,7 @@ def stretch(log: RequestLog) -> Slowdown | None:
 
 
 def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
-    """Return for each moment the total time that requests had been in flight until then."""
+    """For each moment, return the total time that requests had spent in flight until then."""
     import numpy as np  # noqa: PLC0415 - as above
 
     found = np.zeros(len(moments_s))

@@ -34,7 +34,10 @@ def critical_z(confidence: float) -> float:
 
 
 def critical_t(n: int, confidence: float) -> float:
-    """Return the two-sided quantile of Student's t for a mean of `n` >= 2 values (12.7 for 2)."""
+    """Return the two-sided quantile of Student's t for the mean of `n` >= 2 values.
+
+    For 2 values and a confidence of 0.95, it is 12.7.
+    """
     from scipy.special import stdtrit  # noqa: PLC0415
 
     return float(stdtrit(n - 1, 0.5 + confidence / 2))
@@ -43,7 +46,7 @@ def critical_t(n: int, confidence: float) -> float:
 Z_95 = critical_z(0.95)
 """A 95 % interval extends this many standard deviations (1.96) to each side."""
 RESOLUTION_S = 1e-6
-"""Figures never use a time shorter than this, in seconds."""
+"""The shortest time that figures use, in seconds. Shorter times are replaced by it."""
 
 
 _SEED = 95
@@ -52,7 +55,7 @@ _MOST_BLOCKS = 64
 _LEAST_DRAWN = 8
 _FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
 LEAST_CASES = 3
-"""If there are fewer cases than this on either side, there is no interval."""
+"""If either side of a comparison has fewer cases than this, there is no interval."""
 _BEGINS, _ENDS = 0, 1
 Bounds = tuple[float, float]
 
@@ -95,29 +98,31 @@ def _rows(
 def speedup_interval(
     strata: Sequence[Sequence[Part] | NDArray[np.float64]],
 ) -> tuple[float, float] | None:
-    """Return the speed-up's interval: at 95 %, or 99 % with 3 to 7 cases; None with fewer than 3.
+    """Return the speed-up's interval: 95 %, or 99 % with 3 to 7 cases; None with fewer than 3.
 
-    With at least 8 cases, the interval comes from a bootstrap over cases. If a case is drawn, both
-    its contributions, to the slow and to the fast rate, are drawn. So cases that are in both runs
-    must be in one stratum. A serial sample and the cases compared with it are two strata, which are
-    drawn separately. If there are many cases, blocks that were formed at random are drawn instead:
-    the sum has the same spread, and 12,000 cases take no longer than 64.
+    With at least 8 cases, the interval comes from a bootstrap over cases. When a case is drawn, its
+    contributions to the slow and to the fast rate are drawn together. So cases that are in both
+    runs must be in the same stratum. A serial sample and the cases compared with it are two strata,
+    which are drawn separately. If there are many cases, blocks that were formed at random are drawn
+    instead of single cases. The sum has the same spread, and 12,000 cases take no longer than 64.
 
     The bootstrap interval should miss the true speed-up in 5 % of the samples. Suppose that the
-    times of cases vary by 30 to 90 % of their mean. Then the interval misses in 5 to 10 % with 8
-    cases, in 4 to 7 % with 30, and in 4 to 5 % with 100. With 3 cases, it misses in 22 %.
-    Therefore, if there are fewer than 8 cases, Student's interval of the logarithm at 99 % is used
-    instead. It uses the first derivatives of the rates, and assumes that times vary by at least 10
-    % of their mean. This interval is wide. With 7 cases that vary by 30 to 60 %, each end is a
-    factor of 1.5 to 2.3 away from the speed-up. With 3 cases, the factor is 4 to 17. The interval
-    misses in 0 to 3 % of the samples, even if times vary by their mean or more.
+    times of cases vary by 30 to 90 % of their mean. Then the interval misses it in 5 to 10 % of the
+    samples with 8 cases, in 4 to 7 % with 30, and in 4 to 5 % with 100. With 3 cases, it would miss
+    the speed-up in 22 % of them. Therefore, if there are fewer than 8 cases, Student's 99 %
+    interval for the logarithm of the speed-up is used instead. It uses the first derivatives of the
+    rates, and assumes that times vary by at least 10 % of their mean. This interval is wide. With 7
+    cases whose times vary by 30 to 60 %, each end is a factor of 1.5 to 2.3 away from the speed-up.
+    With 3 cases, the factor is 4 to 17. Student's interval misses the true speed-up in 0 to 3 % of
+    the samples, even if times vary by as much as their mean or more.
 
-    The bootstrap's percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to
-    the normal distribution. With few cases, 2.5 and 97.5 would make the interval too narrow.
+    With few cases, the percentiles 2.5 and 97.5 of the bootstrap would make the interval too
+    narrow. So the percentiles are moved outwards, by the ratio of Student's t to the normal
+    distribution.
 
     Args:
-        strata: One or more strata. Each is given as parts, or as an array with the numbers of a
-            part in each row.
+        strata: One or more strata. Each is given as parts, or as an array in which each row
+            contains the numbers of a part.
 
     Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; T. C.
         Hesterberg, What Teachers Should Know About the Bootstrap, Am. Stat. 69 (2015) 371-386,
@@ -156,9 +161,9 @@ def makespan_shares(
     """Return each episode's share of the makespan, in the given order.
 
     Each moment is divided among the episodes in progress. Idle time is assigned to the episode that
-    begins next. An alternative would be the time since the last completion. But this would depend
-    on completions that coincide: if four lanes work in step, they complete four episodes together,
-    and then none for a while.
+    begins next. An alternative would be to give each episode the time since the previous
+    completion. But this would depend on which completions coincide: if four lanes work in step,
+    they complete four episodes together, and then none for a while.
 
     Args:
         spans: The episodes among which the time is divided. Without `beside`, the shares add up to
@@ -235,8 +240,8 @@ class SerialSample(msgspec.Struct, frozen=True):
 
     Attributes:
         n: How many of the sample's episodes were completed, >= 1.
-        duration_s: The time from the sample's first send to its last end, including gaps between
-            episodes; >= 1e-6.
+        duration_s: The time from the sample's first send to the end of its last episode, including
+            gaps between episodes; >= 1e-6.
     """
 
     n: int
@@ -244,16 +249,16 @@ class SerialSample(msgspec.Struct, frozen=True):
 
 
 def whole_span(measures: Measures) -> Span | None:
-    """Return the span from the first send to the last end of measured episodes, if any."""
+    """Return the span from the first send to the end of the last measured episode, if any."""
     spans = measures.spans[measures.ran]
     return Span(float(spans[:, 0].min()), float(spans[:, 1].max())) if len(spans) else None
 
 
 def keep_serial_times(measures: Measures) -> None:
-    """Store in `measures` how long each completed case of the serial sample took.
+    """Store in `measures` how long each completed case in the serial sample took.
 
-    The time of a case lasts from the previous completion to its own, so the times add up to the
-    duration of the sample. Like the makespan of a serial run, they include the time of failed
+    The time of a case is the time from the previous completion to its own. So the times add up to
+    the duration of the sample and, like the makespan of a serial run, include the time of failed
     episodes.
     """
     import numpy as np  # noqa: PLC0415
@@ -270,7 +275,7 @@ def keep_serial_times(measures: Measures) -> None:
 
 
 def serial_times(measures: Measures) -> list[float]:
-    """Return how many seconds each completed case of the serial sample took."""
+    """Return how many seconds each completed case in the serial sample took."""
     import numpy as np  # noqa: PLC0415
 
     times_s = measures["serial_s"]
@@ -278,7 +283,7 @@ def serial_times(measures: Measures) -> list[float]:
 
 
 def serial_sample(measures: Measures) -> SerialSample | None:
-    """Summarize the serial sample; None without a sample, or if none of its cases completed."""
+    """Summarize the serial sample; None if there is no sample, or it has no completed case."""
     times_s = serial_times(measures)
     return SerialSample(len(times_s), max(sum(times_s), RESOLUTION_S)) if times_s else None
 
@@ -289,7 +294,7 @@ class PartTime(NamedTuple):
     Attributes:
         measures: The chosen cases that ran. Cases that were not completed are included, because
             they took time, too.
-        shares_s: The share of the makespan of each of them, in seconds.
+        shares_s: How many seconds of the makespan are assigned to each of these cases.
         seconds: The sum of the shares; >= 1e-6.
     """
 
@@ -299,10 +304,10 @@ class PartTime(NamedTuple):
 
 
 def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
-    """Return how much of a run's time some cases took; None if no timed case was completed.
+    """Return how much of a run's time some cases took; None if no completed case has a known time.
 
     Args:
-        run: All graded cases of the run.
+        run: All graded cases in the run.
         chosen: Selects the cases.
     """
     import numpy as np  # noqa: PLC0415
@@ -329,15 +334,18 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
 Basis = Literal["at_most", "estimated", "sampled", "full"]
 """Where the serial time comes from: the run's own service times, a serial sample, or a serial run.
 
-Service times only show the mean number of requests in flight. This mean is an upper bound for the
-speed-up, because other requests in flight may make service times longer. Earlier versions called
-this source "estimated" instead of "at_most".
+The run's own service times ("at_most") only show the mean number of requests in flight. This mean
+is an upper bound on the speed-up, because service times may be longer while other requests are in
+flight. Earlier versions called this source "estimated".
 """
 BY_OWN_TIMES = ("at_most", "estimated")
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """A distribution of durations in seconds, such as from an episode's first lease to its end."""
+    """A distribution of durations in seconds, such as the durations of episodes.
+
+    The duration of an episode is the time from its first lease to its end.
+    """
 
     n: int
     mean_s: float
@@ -366,30 +374,31 @@ class RunStatistics(msgspec.Struct, frozen=True):
     Attributes:
         n_planned: How many cases were planned.
         n_final: How many cases have a final grade.
-        counts: How many of these cases have each outcome, including outcomes that no case has.
-            `scored` is missing in runs of earlier versions.
+        counts: How many of these cases have each outcome; 0 for an outcome that no case has.
+            `scored` is missing in runs from earlier versions.
         n_graded: How many cases are `solved`, `partial`, `unsolved` or `scored`.
         coverage: n_graded / (n_planned - skipped cases); 1 if there was nothing to measure.
         n_timed: How many completed episodes are included in `makespan_s`, `throughput`, `serial_s`,
-            `speedup` and `latency`. Cases of the serial sample and of an earlier, interrupted part
-            of the run are not included. If this is 0, the five figures are None.
+            `speedup` and `latency`. Cases in the serial sample or in an earlier, interrupted part
+            of the run are not included. If this is 0, these five figures are None.
         makespan_s: The time from the first send to the end of the last episode. If the statistics
-            describe only some cases of a run, it is the share that `part_time` assigns to them.
+            describe only some cases of a run, it is the share of the time that `part_time` assigns
+            to these cases.
         throughput: How many episodes were completed per second of the makespan.
-        serial_s: How many seconds the same episodes take one after the other.
+        serial_s: How many seconds the same episodes would take one after the other.
         basis: Where `serial_s` comes from.
         speedup: serial_s / makespan_s. This compares the run's cases per second with a run of one
             case at a time.
         latency: The latency of these episodes.
-        n_attempts: How many requests the graded episodes sent. Like the tokens and the cost, this
-            excludes requests to roles.
+        n_attempts: How many requests the graded episodes sent. Requests to roles are excluded here,
+            and from the tokens and the cost.
         tokens_in: The input tokens of these requests; None if no answer stated them.
         scores: The mean of each score over the graded cases, by name.
         speedup_interval: The bounds of `speedup` from the function `speedup_interval`, with a
             confidence of at least 95 %. None in mode `serial` and with fewer than 3 cases. The
-            lower bound is 0 if `speedup` itself is only an upper bound.
+            lower bound is 0 if only an upper bound on the speed-up is known.
         sample: The figures of the serial sample if `basis` is "sampled"; otherwise None.
-        cost: The cost of those graded episodes whose cost is known, in the manifest's currency.
+        cost: The total cost of the graded episodes whose cost is known, in the manifest's currency.
             None if no cost is known.
     """
 
@@ -415,7 +424,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """How many cases have a grade that says whether they are solved, and not only scores."""
+        """How many cases are graded, except those that are graded by scores alone."""
         return self.n_graded - self.counts.get("scored", 0)
 
     @property
@@ -425,7 +434,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_answered(self) -> int:
-        """How many cases have a final grade and are not sent again if the run is resumed."""
+        """How many cases have a final grade and do not run again if the run is resumed."""
         return self.n_final - self.counts["infra"]
 
     @property
@@ -445,7 +454,7 @@ def run_statistics(
     """Compute the statistics of a run, or of some of its cases.
 
     Args:
-        run: The measures of all cases of the run with a final grade.
+        run: The measures of all cases in the run that have a final grade.
         n_planned: How many of the chosen cases were planned, including cases without a grade.
         mode: The mode of the run. If it is `serial`, the makespan is also the serial time.
         alone: The same as in `Slowdown`.
@@ -493,7 +502,10 @@ PACE = ("makespan_s", "throughput", "serial_s", "speedup", "speedup_interval")
 
 
 def without_pace(statistics: RunStatistics) -> RunStatistics:
-    """Remove the makespan and figures that depend on it, because they include clients' pauses."""
+    """Remove the makespan and the figures that depend on it.
+
+    In a gateway's run, they include the pauses that clients make.
+    """
     return msgspec.structs.replace(statistics, **dict.fromkeys(PACE))
 
 
@@ -539,13 +551,14 @@ def mean_scores(
 ) -> dict[str, MeanScore]:
     """Return the mean of each score over the cases that have it, in the order the tests use.
 
-    If this order differs between cases, the cases with the most scores decide. The result does not
-    depend on the order of the cases.
+    If this order differs between cases, the cases with the most scores determine it. The result
+    does not depend on the order of the cases.
 
     Args:
         measures: The measures of the cases.
-        interval: Computes the interval of a mean, given the measures in several parts, and the
-            value of each measure. Returns None if there is no interval.
+        interval: Computes the interval of a mean from the measures, given in several parts, of the
+            cases that have the score, and from the score of each case. Returns None if there is no
+            interval.
     """
     values: dict[str, tuple[list[Measures], list[float]]] = {}
     for names, part, own in sorted(measures.scores(), key=lambda one: (-len(one[0]), one[0])):

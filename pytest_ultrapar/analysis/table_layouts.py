@@ -1,6 +1,6 @@
-"""Choose the names by which results are laid out, from marks or from the parameters of tests.
+"""Choose the names, such as `model`, by which results are laid out in tables.
 
-All functions are pure.
+The names come from marks or from the parameters of tests. All functions are pure.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MOST_VALUES = 40
 """If a parameter has more values than this, a table with a row for each value is not useful."""
 _MOST_COLUMNS = 12
 _LEAST_CASES = 2
-"""The minimum number of cases per model and value of a parameter, because a share of a single case
-is meaningless."""
+"""The minimum number of cases per model and parameter value, on average. The solved share of a
+single case would be meaningless."""
 
 
 class Uses:
@@ -51,7 +51,7 @@ class Uses:
                     found[text] = value
 
     def layouts(self) -> dict[str, tuple[str, ...]]:
-        """Return for each test the names by which its results are laid out."""
+        """For each test, return the names by which its results are laid out."""
         found = {}
         for test, asked in self._asked.items():
             sizes = {name: self._values[test][name].keys() for name in self._dimensions(test)}
@@ -65,7 +65,7 @@ class Uses:
         return found
 
     def dimensions(self, summary_by: Iterable[str]) -> list[str]:
-        """Return the dimensions to compare models by: test, names in marks, useful parameters."""
+        """Return the dimensions to compare models by: test, names from marks, useful parameters."""
         asked = [*summary_by, *(name for own in self._asked.values() for name in own)]
         used = [name for test in self._asked for name in self._dimensions(test)]
         known = {name for own in self._values.values() for name in own}
@@ -73,7 +73,7 @@ class Uses:
         return [TEST, *found] if len(self._asked) > 1 and TEST not in known else found
 
     def _dimensions(self, test: str) -> list[str]:
-        """Return useful parameters: texts before numbers, and few values before many values."""
+        """Return a test's useful parameters: texts before numbers, and then by number of values."""
         models, values = self._models[test], self._values[test]
         most = min(MOST_VALUES, models.total() / len(models) / _LEAST_CASES)
         found = [name for name, own in values.items() if 1 < len(own) <= most]
@@ -82,6 +82,6 @@ class Uses:
 
 
 def shown_tests(tests: Iterable[str]) -> dict[str, str]:
-    """Return the text to show for each test: its name, or its node id if the name is not unique."""
+    """Return the text to show for each test: its name, or its node id if its name is not unique."""
     alike = by_key((test.partition("::")[2], test) for test in dict.fromkeys(tests))
     return {test: name if len(own) == 1 else test for name, own in alike.items() for test in own}

@@ -1,6 +1,7 @@
-"""The code with which all APIs read answers: JSON of limited size, token counts, and errors.
+"""The code with which all APIs read answers: their JSON, token counts, and errors.
 
-Each API adds its wire shapes. This module limits bodies, repairs them and checks their values.
+Each API adds the shapes of its own answers. This module refuses answers with too many objects,
+repairs the others if necessary, and checks their values.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ NOTHING = msgspec.Raw(b"null")
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """The fields that all answers and events have. The object may be an error instead of an answer.
+    """The fields that any answer or event may have. The object may also be an error.
 
     Attributes:
-        error: The field `error`, which contains the error unless the whole object is one.
+        error: The field `error`, which contains the error unless the whole object is the error.
         kind: The field `type`. If the whole object is an error, `type` or `object` is "error".
-        object: The kind of the object.
+        object: The field `object`: the object's kind in OpenAI's format.
         id: The id. It is not decoded, so that an odd value does not make the answer invalid. The
             same applies to `model` and `usage`.
     """
@@ -60,12 +61,12 @@ MOST_TOKENS = 10**9
 10^9 such counts still fit in 64 bits."""
 CALL_WITHOUT_ID = "a tool call in the answer has no id, so no result can refer to it"
 MOST_TOOL_CALLS = 1_000
-"""The maximum number of tool calls, and also of choices; OpenAI allows 128 of each. The maximum
+"""The maximum number of tool calls in an answer, and also of choices; OpenAI allows 128 of each. It
 protects against a hostile stream of empty pieces."""
 
 
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
-    """Decode an answer or an event of a stream, or return the reason why that is impossible.
+    """Decode an answer or an event in a stream, or return a failure with the reason.
 
     Text that cannot be stored is escaped (`server_json.repaired`). Optional fields of unexpected
     types are ignored (`server_json.decode_tolerantly`).
@@ -152,8 +153,9 @@ class Usage(dict[str, msgspec.Raw]):
         """Return a number of tokens; None if there is no plausible number.
 
         Args:
-            name: The name of the number.
-            within: The field of the usage that contains it; empty for the usage itself.
+            name: The field that contains the number.
+            within: The object in the usage that contains this field; empty if the field is in the
+                usage itself.
         """
         # Many answers lack some counts. Raising an exception for each would take a third of the
         # time to read an answer.
@@ -169,7 +171,7 @@ class Usage(dict[str, msgspec.Raw]):
     def add(self, more: Usage) -> None:
         """Update the counts from a later event, whose counts are totals.
 
-        Zeros are ignored, because some servers send them.
+        A zero does not replace an earlier count, because some servers send zeros later.
         """
         for name, figure in more.items():
             if re.search(b"[1-9]", bytes(figure)) or is_nothing(self.get(name, NOTHING)):
@@ -177,7 +179,7 @@ class Usage(dict[str, msgspec.Raw]):
 
 
 def malformed(reason: str) -> Failure:
-    """Return the failure for an answer that cannot be read. Its cost is unknown."""
+    """Return the failure for an answer that cannot be read, but may have been billed."""
     return Failure("malformed", reason, maybe_billed=True)
 
 
@@ -198,12 +200,12 @@ _FILTERED = re.compile(
     r"(?i:content[-_]?filter(?:ed)?\b.*|(?:image_)?(?:safety|recitation|prohibited_content)"
     r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
 )
-"""The finish reasons of a content filter, from the providers' documentation. Unknown reasons are
-not failures."""
+"""The finish reasons of answers that a content filter stopped, from the providers' documentation.
+Unknown reasons are not failures."""
 
 
 def broken_off(reason: str | None, why: str = "") -> Failure | None:
-    """Return the failure if a generation failed or was stopped; None if the answer is valid.
+    """Return the failure if a generation failed or a content filter stopped it; otherwise None.
 
     Args:
         reason: The finish reason as the API names it.
@@ -229,7 +231,8 @@ def failure_in_answer(error: bytes) -> Failure:
     """Return the failure for an error object, according to the rules for HTTP errors.
 
     vLLM puts the HTTP status into `code`; OpenAI puts words into `code` and `type`. An error with
-    neither is a server error. The request may be billed, because the provider had begun to answer.
+    neither a status nor a known word is treated as a server error. The request may be billed,
+    because the provider had begun to answer.
 
     Args:
         error: The object as JSON.
@@ -257,9 +260,9 @@ _PIECE = re.compile(
     rb'\s*:\s*")([^"\\]*+(?:\\.[^"\\]*+)*+)',
     re.DOTALL,
 )
-"""Text fields whose text may continue in another event."""
+"""Fields with text that may continue in another event."""
 _CUT = re.compile(rb"\A\\u([dD][c-fC-F]%b)|(?<!\\)((?:\\\\)*)\\u([dD][89abAB]%b)\Z" % (_HEX, _HEX))
-"""Half of a surrogate pair at the beginning or end of a piece. Python strings cannot store it."""
+"""Half of a surrogate pair at the beginning or end of a piece. Alone, it cannot be decoded."""
 _MARK = os.urandom(8).hex()
 """Marks half of a surrogate pair until the other half arrives. It is random, so that no server can
 send it."""
@@ -286,7 +289,7 @@ def joined(pieces: Iterable[str]) -> str:
 class EventStream(Generic[A]):
     """The events of one answer that have arrived so far; see `registry.Stream`.
 
-    Each API implements `_take`.
+    Each API implements `_take` and `_whole`.
 
     Attributes:
         done: Whether the rest can be ignored: the server sent the end, or the stream is invalid.
@@ -295,7 +298,7 @@ class EventStream(Generic[A]):
     """
 
     def __init__(self, decoder: msgspec.json.Decoder[A], noun: str) -> None:
-        """Prepare to read events in the same way as `answered`."""
+        """Prepare to decode events as `answered` does."""
         self.done = False
         self.t_first_token_s: float | None = None
         self._decoder = decoder
@@ -344,7 +347,7 @@ class EventStream(Generic[A]):
         raise NotImplementedError
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, made from all events or, if there was an error, from the events before it."""
+        """The reply, made from all events or, after an error, from the events before the error."""
         raise NotImplementedError
 
     def _note_token(self, now_s: float) -> None:

@@ -42,8 +42,8 @@ NAME = "anthropic"
 MESSAGES_PATH = "/v1/messages"
 _VERSION = "2023-06-01"
 MAX_TOKENS = 4096
-"""The maximum length of an answer if neither the suite nor the pool sets one: the API requires a
-maximum, and every model accepts this one."""
+"""The maximum length of an answer, in tokens, if neither the suite nor the pool sets one. The API
+requires a maximum, and every model accepts this one."""
 
 
 class Anthropic(OpenAi):
@@ -57,7 +57,7 @@ class Anthropic(OpenAi):
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """An error message if the URL already contains what the plugin appends, or None."""
+        """An error message if the URL already contains what the plugin would append; else None."""
         if urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages")):
             return 'must be the address without "/v1" or anything after it'
         return None
@@ -71,7 +71,7 @@ class Anthropic(OpenAi):
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a 200 response, or the reason why it cannot be used."""
+        """The reply in a 200 response, or a failure if the response cannot be used."""
         message = answered(body, _message_decoder, "message")
         if isinstance(message, Failure):
             return message
@@ -104,7 +104,7 @@ _translate = Translator(
 )
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
-"""Parts of chat completions that have no counterpart. The API itself checks unknown parts."""
+"""Kinds of parts in chat completions that this API lacks. The API checks other unknown parts."""
 
 
 def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _result(message: Message, place: str) -> dict[str, Any]:
 
 
 def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
-    """A turn of the model: the original blocks if they are unchanged, otherwise text and calls."""
+    """A turn of the model: its original blocks if stored and unchanged, else text and calls."""
     calls = [
         {"type": "tool_use", "id": call_id, "name": name, "input": object_of(arguments)}
         for call_id, name, arguments in _translate.calls(message, place)
@@ -295,7 +295,7 @@ class MessageStream(EventStream["_Event"]):
         return replace(reply, native={"api": NAME, "turn": turn})
 
     def one_body(self, _: Reply) -> bytes:
-        """The message, in the form of a response without streaming."""
+        """The message, as it would arrive without streaming."""
         turn = [one.whole() for _, one in sorted(self._growing.items())]
         own = {"kind": "message", "role": "assistant", "content": turn, "usage": self._usage}
         return _encoder.encode(msgspec.structs.replace(self._message, **own))
@@ -365,7 +365,7 @@ class _Growing:
         )
 
     def whole(self) -> dict[str, Any]:
-        """The block, in the form of a response without streaming."""
+        """The block, as it would arrive without streaming."""
         said = dict(self.said)
         for name, pieces in self.pieces.items():
             if name == "partial_json":
@@ -376,7 +376,7 @@ class _Growing:
 
 
 class _Block(msgspec.Struct):
-    """A block of content. Blocks of unknown types are sent back but not read."""
+    """A block of content. Blocks of unknown types are sent back in later turns but not read."""
 
     type: str | None = None
     text: str | None = None
@@ -388,7 +388,7 @@ class _Block(msgspec.Struct):
 
 
 class _Message(Answer):
-    """A whole answer, or the beginning of a stream."""
+    """A whole answer, or the message with which a stream begins."""
 
     role: str | None = None
     content: msgspec.Raw = NOTHING

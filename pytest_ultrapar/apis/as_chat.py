@@ -1,4 +1,4 @@
-"""Rewrite the messages of any API's request as chat completions, for readers of transcripts.
+"""Rewrite the messages in any API's requests as chat completions, for readers of transcripts.
 
 This is the reverse of `translation`. The result is never sent, so unknown parts can stay unchanged.
 Callers need not name the API, because each API uses different fields.
@@ -17,7 +17,7 @@ _Fields = dict[str, Any]
 
 
 def conversation_of(request: _Fields) -> list[_Fields]:
-    """Return the messages of a request as chat completions, system messages first.
+    """Return the messages in a request as chat completions, system messages first.
 
     Args:
         request: The body of a request to any API. For an unknown API the result is empty.
@@ -37,7 +37,7 @@ def conversation_of(request: _Fields) -> list[_Fields]:
 
 
 def as_chat(items: Iterable[_Fields]) -> list[_Fields]:
-    """Convert the messages or items of a request to chat completions.
+    """Convert the messages or items in a request to chat completions.
 
     The reasoning, text and calls in one turn of the model become one message.
 
@@ -94,7 +94,7 @@ def _messages(item: _Fields) -> Iterator[_Fields]:
 
 
 def _kind(block: object) -> str:
-    """The kind of a block or part in a turn; empty for text, images and all other content."""
+    """The kind of a block if it is a tool call, a tool result or a thought; otherwise empty."""
     if not isinstance(block, dict):
         return ""
     if str(block.get("type")) in {"tool_use", "tool_result", "thinking", "redacted_thinking"}:
@@ -107,13 +107,13 @@ def _kind(block: object) -> str:
 
 
 def _within(block: _Fields, name: str) -> _Fields:
-    """The object that contains the fields. Gemini nests it one level deeper than other APIs do."""
+    """The object with the fields of a call or result. Gemini's is nested one level deeper."""
     inner = block.get(name)
     return inner if isinstance(inner, dict) else block
 
 
 def _of_blocks(item: _Fields, blocks: list[Any]) -> Iterator[_Fields]:
-    """Yield one message for each tool result, then one message with all other blocks."""
+    """Yield one message for each tool result, then one message with all other blocks, if any."""
     rest: list[Any] = []
     calls: list[_Fields] = []
     thoughts: list[str] = []

@@ -21,7 +21,7 @@ class Azure(OpenAi):
     base_url_hint: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """An error message if the URL already contains what the plugin appends, or None."""
+        """An error message if the URL already contains what the plugin would append; else None."""
         if "/openai" in urlsplit(base_url).path:
             # ".../openai/v1" is OpenAI's own API.
             return (
@@ -31,7 +31,7 @@ class Azure(OpenAi):
         return None
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """The URL of the deployment. With the Responses API, the body names the deployment."""
+        """The URL of the deployment; in the Responses API, the body names the deployment."""
         of = "" if path == RESPONSES_PATH else f"/deployments/{quote(name, safe='')}"
         return _resource(base_url, of + path, version)
 

@@ -1,4 +1,4 @@
-"""Find out what a response without a reply means, for all APIs with OpenAI's error format."""
+"""Find out what a failed response means, for all APIs with error formats similar to OpenAI's."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class ErrorSaid:
 
     Attributes:
         codes: The codes, types and statuses of the error and of its inner error.
-        message: The message, without addresses and quotes from the request.
+        message: The message, without URLs and without quotes from the request.
         back_s: Seconds to wait before a retry, from Google's `RetryInfo`; None if the error does
             not contain it.
-        param: The wrong parameter; empty if the error does not name a parameter.
+        param: The parameter that the error is about; empty if the error names none.
     """
 
     codes: frozenset[str]
@@ -55,7 +55,7 @@ class ErrorSaid:
 
 
 class _Fields(msgspec.Struct):
-    """The fields of an error that are read. Others are skipped, because they may quote a prompt."""
+    """The fields that are read from errors. Others are skipped, because they may quote a prompt."""
 
     error: msgspec.Raw = _NOT_THERE
     detail: msgspec.Raw = _NOT_THERE
@@ -72,7 +72,7 @@ class _Fields(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    """OpenRouter's additions: the provider's error as text, the source of the limit, and flags."""
+    """OpenRouter's additions: the provider's error, the limit's source, and the flagged input."""
 
     raw: str = ""
     provider_error_code: str | int = ""
@@ -85,7 +85,7 @@ class _Violation(msgspec.Struct, rename="camel"):
 
 
 class _Detail(msgspec.Struct, rename="camel"):
-    """Details of an error from google.rpc (ErrorInfo, QuotaFailure, RetryInfo) and Anthropic."""
+    """Details of an error, from google.rpc (ErrorInfo, QuotaFailure, RetryInfo) or Anthropic."""
 
     reason: str = ""
     error_code: str = msgspec.field(default="", name="error_code")
@@ -100,9 +100,9 @@ _word_decoder = msgspec.json.Decoder(str | int)
 def read_error(body: bytes) -> ErrorSaid:
     """Read the error in the body of a response.
 
-    In JSON, only the error's own fields are read: under `error`, `detail` or at the top level, as
-    OpenAI, Azure, vLLM and FastAPI write them. A body that is not JSON, or contains too many
-    objects, is treated as one message.
+    In JSON, only the error's own fields are read. Depending on the server (OpenAI, Azure, vLLM or
+    FastAPI), they are in `error`, in `detail` or at the top level. A body that is not JSON, or
+    contains too many objects, is treated as one message.
 
     Args:
         body: The body, with any content and of any size.
@@ -183,7 +183,7 @@ _NAMED = re.compile(
     r"\b(?:parameter|field|argument|propert(?:y|ies))|\b(?:unknown|invalid|unsupported) model\b"
     r"|\bmodel\b(?!')[^.]{0,80}(?:['\"`]|\bnot\b)"
 )
-"""An error about a parameter or a model is neither a context overflow nor a content filter."""
+"""Matches errors about a parameter or model, which no context overflow or content filter caused."""
 _NO_PARAMETER = re.compile(
     r"(?:unsupported|unknown|unrecogni[sz]ed|unexpected|extra)[ _](?:request )?"
     r"(?:parameter|argument|field)"
@@ -198,10 +198,10 @@ def classify_status(
 
     Args:
         status: HTTP status, not 200.
-        body: The response's body. Only the error's code, type and message are read, never a prompt
-            that the body repeats. The failure quotes the beginning of the body.
-        retry_after_s: The validated wait from the headers, in seconds.
-        headers: The response's headers, with lower-case lookup.
+        body: The response's body. Only the error's own fields are interpreted, never a prompt that
+            the body repeats. The failure's message quotes the beginning of the body.
+        retry_after_s: The wait that the headers ask for, already validated, in seconds.
+        headers: The response's headers, which can be looked up by lower-case names.
     """
     error = read_error(body)
     message = f"HTTP {status}: {beginning_of_bytes(body)}"
@@ -238,7 +238,7 @@ def classify_status(
 
 
 def _hint(error: ErrorSaid) -> str:
-    """Advice to append to an error whose wording is unknown."""
+    """Advice to append to the message of an error whose wording is unknown; may be empty."""
     if _NO_PARAMETER.search(error.text):
         return _RENAME
     is_named = error.param not in _PROMPT or _NAMED.search(error.text)
@@ -248,9 +248,9 @@ def _hint(error: ErrorSaid) -> str:
 def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:
     """The meaning of an error with this status; None if unknown.
 
-    Numbers take precedence over words: a request that is larger than the stated limit can never
-    succeed, but a smaller request can. A short wait also takes precedence over words that report an
-    exhausted quota.
+    Numbers in the error take precedence over its words: a request above the stated limit can never
+    succeed, but one within the limit can. A short wait also takes precedence over words that report
+    an exhausted quota.
     """
     asked, limits = (
         [int(re.sub("[,_]", "", number)[:20]) for number in pattern.findall(error.message)]
@@ -270,7 +270,7 @@ def as_meant(failure: Failure, meaning: str) -> Failure:
     """Return the failure with the outcome that a meaning implies.
 
     Args:
-        failure: The failure that its status alone implies.
+        failure: The failure as classified so far.
         meaning: A meaning in `vocabulary.toml`.
     """
     outcome: FailedOutcome = vocabulary()["meanings"][meaning]["outcome"]
@@ -289,7 +289,7 @@ def as_meant(failure: Failure, meaning: str) -> Failure:
 
 
 def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failure:
-    """Return the failure, with the meaning of the pool's first matching pattern if one matches.
+    """Return the failure, changed by `as_meant` if one of the pool's patterns matches its error.
 
     Args:
         failure: The failure according to the plugin's vocabulary.
@@ -312,7 +312,7 @@ def _led(headers: Mapping[str, str]) -> str:
 
 
 def _used_up(headers: Mapping[str, str]) -> Exceeded | None:
-    """The limit that is exhausted, according to the headers."""
+    """The limit that is exhausted according to the headers; None if they name no such limit."""
     counted: dict[Exceeded, list[str]] = vocabulary()["used_up"]
     for exceeded, names in counted.items():
         if any(headers.get(name, "").strip() == "0" for name in names):

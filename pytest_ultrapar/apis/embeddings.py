@@ -1,4 +1,4 @@
-"""Read answers of `/embeddings` for SDKs: only the usage, because the vectors are for the SDK."""
+"""Read the usage in answers from `/embeddings`; only the SDK needs the vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Embeddings:
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
         """A reply without text.
 
-        The vectors are not decoded: there may be 2,000 of 3,072 numbers each.
+        The vectors are not decoded: there may be 2,000 vectors, with 3,072 numbers each.
         """
         found = answered(body, _decoder, "list of embeddings")
         if isinstance(found, Failure):
@@ -28,7 +28,7 @@ class Embeddings:
         return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)
 
     def stream(self) -> ChatStream:
-        """A chat stream. Embeddings are never streamed, so reading any stream fails."""
+        """A chat stream, which cannot read embeddings, because embeddings are never streamed."""
         return ChatStream()
 
 

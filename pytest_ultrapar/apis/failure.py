@@ -9,16 +9,17 @@ from pytest_ultrapar.apis.outcome import Exceeded
 from pytest_ultrapar.apis.reply import Reply
 
 LARGEST_TEXT = 64 * 1024
-"""The maximum number of characters to store of printed text, log text or a server's error."""
+"""How many characters are stored, at most, from a printed text, a log or a server's error."""
 _LONGEST_SECRET = 4096
-"""The maximum length of a secret with escapes; gateways' tokens have 1,000 to 2,000 characters."""
+"""The maximum length of a secret, including escapes. Gateways' tokens have 1,000 to 2,000
+characters."""
 
 
 def beginning(text: str) -> str:
     """Return `text`, or its beginning if it has more than `LARGEST_TEXT` characters.
 
-    The cut is moved back by as many visible characters as a secret may contain. Otherwise blanks
-    inside a secret could leave its beginning in the part that is shown.
+    If the cut splits a secret, the secret's beginning must not remain. So the cut is moved back by
+    as many visible characters as a secret may have; blanks inside a secret do not count.
     """
     if len(text) <= LARGEST_TEXT:
         return text
@@ -42,17 +43,17 @@ class Failure:
     Attributes:
         outcome: The outcome with which the lease is returned.
         message: One sentence for the user. It may quote the server at length, including a secret.
-            Before it is shown or stored, `engine.sender.EngineParts.shown` removes secrets and
-            shortens it.
+            Before it is shown or stored, `engine.sender.EngineParts.shown` removes secrets from
+            it and shortens it.
         refused_kind: `context_length` or `content_filter` if `outcome` is `refused`.
         retry_after_s: The wait that the server asked for, in seconds.
-        maybe_billed: Whether the provider may have charged for the request although no answer came.
+        maybe_billed: Whether the provider may have charged for the request although it failed.
         exceeded: The exceeded limit, if `outcome` is `rate` or if `is_wordless`.
         is_final: Whether the server asked clients not to send the request again.
-        is_wordless: Whether it is a 503 without `Retry-After` or a refused connection. It becomes
-            `congestion` if the instance answers other requests meanwhile.
+        is_wordless: Whether this is a 503 without `Retry-After` or a refused connection. The
+            outcome becomes `congestion` if the instance is answering other requests meanwhile.
         meaning: The meaning of the error's words according to `vocabulary.toml`; None if unknown.
-        said: The error's message and codes in lower case; the pool's patterns are matched with it.
+        said: The error's message and codes in lower case, for the pool's patterns.
         came: The part of an answer that arrived, only for the record; None if nothing arrived.
     """
 

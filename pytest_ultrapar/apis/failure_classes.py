@@ -1,4 +1,4 @@
-"""The consequences of a failure: one table for retries, pauses, breakers and controllers."""
+"""The consequences of a failure for retries, pauses, breakers and controllers, in one table."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ FailedOutcome = Literal[
 ]
 """The outcome of an attempt without a reply: one of the keys of `CLASSES`."""
 Scope = Literal["lane", "key_model", "key", "instance"]
-"""The part that a failure removes: the lane, its key for its model, its key, or its instance."""
+"""The part that a failure removes: lane, key for one model, whole key, or instance."""
 Again = Literal["free", "attempts", "once", "reconnect", "never"]
 """How often a request is sent again. `free`: whenever a lane is up; `attempts`: within
 `--ultrapar-max-attempts`; `once`: one more time; `reconnect`: over new connections; `never`: not at
 all. Only `attempts` and `once` cost an attempt."""
 Control = Literal["cut", "pause_growth", "no"]
-"""How the controller of a lane's limit reacts."""
+"""How the controller of a lane's limit reacts to a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,12 @@ class BreakerRule:
 
 
 FAILURES = BreakerRule(after=5, base_s=5.0, cap_s=120.0)
-"""Five failures in a row: with fewer, a working lane might be stopped by chance. The pause doubles
-up to two minutes, so the run notices within two minutes that a server is back."""
+"""Five failures in a row: with fewer, a working lane might be stopped by chance. Each pause is
+twice as long as the last one, up to two minutes, so the run notices within two minutes that a
+server is back."""
 NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=1.5)
-"""After a refused connection, or while a model loads, the server is certainly not ready, and the
-next try costs nothing. The run notices within 2 s that a server has become ready."""
+"""After a refused connection, or while a model is loading, the server is certainly not ready, and
+the next try costs nothing. The run notices within 2 s that a server has become ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class FailureClass:
         why: The reason as text, with the placeholders `{key}`, `{instance}`, `{model}`, and
             `{back}` for the wait that the provider asked for.
         removes: The part of the lane that is removed for the rest of the run, or None.
-        pauses: Whether the lane pauses: as long as the provider asks, or with a back-off.
+        pauses: Whether the lane pauses, either as long as the provider asks or with a back-off.
         breaker: The rule for the lane's circuit breaker; None if the breaker ignores the outcome.
         budget: Whether a retry draws on the instance's retry budget.
         controller: How the controller of the lane's limit reacts.
@@ -89,7 +90,7 @@ class FailureClass:
 
     @property
     def costs_attempt(self) -> bool:
-        """Whether it is the request's own failure, so that `--ultrapar-max-attempts` counts it."""
+        """Whether the failure is the request's own, so that `--ultrapar-max-attempts` counts it."""
         return self.again in {"attempts", "once"}
 
 
@@ -169,7 +170,7 @@ _BASE_S, _CAP_S = 1.0, 30.0
 def backoff_s(n: int, rng: random.Random) -> float:
     """Seconds to wait if the server states no time: full jitter, U(0, min(30, 1 * 2^(n-1))).
 
-    A request waits that long after its failures, and a lane after rate limit errors.
+    A request waits that long after failures of its own, and a lane after rate limit errors.
 
     Args:
         n: The number of failures in a row, >= 1.
@@ -183,7 +184,7 @@ def backoff_s(n: int, rng: random.Random) -> float:
 
 # `bad_request` removes an instance only if the instance has never returned anything else.
 DOUBTED: frozenset[str] = frozenset(("quota", "daily_quota", "auth", "forbidden", "not_found"))
-"""Refusals of a key, model or instance that the request itself may have caused (see
+"""Outcomes that reject a key, model or instance, although the request itself may be the cause (see
 `broker.refusal_cause`)."""
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
@@ -195,10 +196,11 @@ AWAITED: frozenset[str] = frozenset(
 """Outcomes that mean that a server is not ready or is gone."""
 
 OF_LANE: frozenset[str] = frozenset(CLASSES) - {"closed"}
-"""Outcomes that say something about the lane. `closed` does not: the server read no request."""
+"""Failures that say something about the lane. `closed` does not, because the server did not read
+the request."""
 
 OF_HOST: frozenset[str] = frozenset(("no_host", "tls"))
-"""Outcomes that depend on the host's own network: name resolution and certificates."""
+"""Outcomes that depend on this host's own network (name resolution, certificates)."""
 
 COUNTED: frozenset[str] = frozenset(word for word, one in CLASSES.items() if one.costs_attempt)
 """Outcomes after which the request itself waits before a retry."""
@@ -206,13 +208,13 @@ COUNTED: frozenset[str] = frozenset(word for word, one in CLASSES.items() if one
 LIMITED: frozenset[str] = frozenset(
     word for word, one in CLASSES.items() if one.controller == "cut"
 )
-"""Outcomes that report an exceeded limit."""
+"""Outcomes that mean that a limit was exceeded."""
 
 OWN = LIMITED | {"loading"}
-"""Outcomes that may concern only one request, while others on its lane succeed (`engine.retry`)."""
+"""Outcomes that may affect only one request, while its lane serves others (see `engine.retry`)."""
 
 MAX_RETRY_AFTER_S = 120.0
-"""The longest pause that a server can ask for, unless an episode may last longer.
+"""The longest pause that a server can ask for, in seconds, unless an episode may last longer.
 
 The OpenAI SDK for Python also waits at most two minutes.
 """
@@ -221,7 +223,7 @@ The OpenAI SDK for Python also waits at most two minutes.
 def is_doubted(outcome: str, retry_after_s: float | None, patience_s: float) -> bool:
     """Whether a failure would remove a lane, although it may concern only this request.
 
-    For example, Azure asks clients to wait for a day if a request is larger than its limit.
+    For example, Azure asks clients to wait for a day after a request that is larger than a limit.
 
     Args:
         outcome: The outcome of the request.

@@ -66,7 +66,8 @@ def refusal(path: str, status: int, message: str) -> bytes:
     """Return the body of an error.
 
     Args:
-        path: The path of the request, which decides the format: OpenAI's for an unknown path.
+        path: The path of the request, which determines the format. An unknown path means
+            OpenAI's format.
         status: HTTP status.
         message: One sentence for the user.
     """
@@ -78,7 +79,7 @@ def refusal(path: str, status: int, message: str) -> bytes:
 
 
 def refusal_event(path: str, body: bytes) -> bytes:
-    """Return an error as an event, for a stream that has begun. It is the last event.
+    """Return an error as the last event of a stream that has already begun.
 
     Args:
         path: As in `refusal`.

@@ -58,7 +58,7 @@ class Gemini(OpenAi):
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """An error message if the URL already contains what the plugin appends, or None."""
+        """An error message if the URL already contains what the plugin would append; else None."""
         if "/v1" in urlsplit(base_url).path:
             return 'must be the address without "/v1beta" or anything after it'
         return None
@@ -196,7 +196,7 @@ def _result(message: Message, place: str, called: Mapping[str, str]) -> dict[str
 
 
 def _own_id(call_id: str) -> dict[str, str]:
-    """The id, unless this module made it."""
+    """The field with the id of a call; empty if this module made the id."""
     return {} if call_id.startswith(_OUR_ID) else {"id": call_id}
 
 
@@ -204,7 +204,7 @@ _OUR_ID = "ultrapar-"
 
 
 def _said(message: Message, place: str, called: dict[str, str]) -> Sequence[Mapping[str, Any]]:
-    """A turn of the model: the original parts if they are unchanged, otherwise text and calls."""
+    """A turn of the model: its original parts if stored and unchanged, else text and calls."""
     calls: list[dict[str, Any]] = []
     for call_id, name, arguments in _translate.calls(message, place):
         called[call_id] = name
@@ -228,7 +228,9 @@ _FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
 
 
 class ContentStream(EventStream["_Response"]):
-    """The events of one answer that have arrived. Each event is an answer with some of the parts.
+    """The events of one answer that have arrived so far.
+
+    Each event is itself an answer, with some of the whole answer's parts.
 
     Source: ai.google.dev, "Generating content", GenerateContentResponse.
     """
@@ -297,7 +299,7 @@ class ContentStream(EventStream["_Response"]):
         ]
 
     def one_body(self, _: Reply) -> bytes:
-        """The answer, in the form of a response without streaming."""
+        """The answer, as it would arrive without streaming."""
         said = {"content": {"parts": self._parts(), "role": "model"}, "index": 0}
         one = said | {"finishReason": self._stop_reason}
         return _encoder.encode(msgspec.structs.replace(self._last, candidates=[one]))
@@ -344,7 +346,7 @@ class _Call(msgspec.Struct):
 
 
 class _Part(msgspec.Struct, rename="camel"):
-    """A part of a turn. Unknown parts are sent back but not read."""
+    """A part of a turn. Parts of unknown kinds are sent back in later turns but not read."""
 
     text: str | None = None
     thought: bool | None = None
@@ -356,7 +358,7 @@ class _Content(msgspec.Struct):
 
 
 class _Candidate(msgspec.Struct, rename="camel"):
-    """One of the answers; `llm.chat()` requests only one."""
+    """One of the alternative answers to a request; `llm.chat()` requests only one."""
 
     index: int | None = None
     content: _Content | None = None

@@ -1,7 +1,7 @@
 """OpenAI's chat completions, which vLLM, the simulated provider and most gateways also serve.
 
-The module contains the API's interface, then complete answers, streams, their errors, and the wire
-shapes.
+The module contains the class that implements the API, then the code that reads complete answers
+and streams, and last the JSON shapes that servers send.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ RESPONSES_PATH = "/responses"
 
 
 class OpenAi:
-    """`api = "openai"`. `registry.Api` explains each attribute and method.
+    """`api = "openai"`. `registry.Api` explains the methods and the attributes other than `path`.
 
-    The other APIs inherit from this class.
+    The classes of all other built-in APIs inherit from this one.
 
     Attributes:
-        path: The path of `llm.chat()` below the base URL.
+        path: The path to which `llm.chat()` sends its requests, relative to the base URL.
     """
 
     path: ClassVar[str] = CHAT_PATH
@@ -72,7 +72,7 @@ class OpenAi:
     base_paths: ClassVar[str] = r"/v1|/openai/v1|/openai|/openai/deployments/(?P<model>[^/]+)"
 
     def flaw_of(self, base_url: str) -> str | None:
-        """Always None, because gateways serve this API below any path."""
+        """Always None, because a gateway may serve this API under any path."""
         return None
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
@@ -80,7 +80,7 @@ class OpenAi:
         return self.resource_url(base_url, name, version, self.path)
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """The URL of a path below the base URL."""
+        """The URL of a path, which is relative to the base URL."""
         return base_url.rstrip("/") + path
 
     def headers(self, token: str) -> dict[str, str]:
@@ -112,7 +112,7 @@ class OpenAi:
     def failure(
         self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
     ) -> Failure:
-        """The failure, judging by status, the error's words, and headers."""
+        """The failure that the status, the words of the error and the headers indicate."""
         return classify_status(status, body, parse_retry_after(headers, epoch_s=epoch_s), headers)
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
@@ -146,13 +146,13 @@ _ENDS_IN_CALLS = frozenset({None, "tool_calls"})
 def reply_of(
     choices: Sequence[Choice], completion: Completion, usage: Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
-    """Build the reply from complete messages, or return the failure of a choice.
+    """Build the reply from complete messages, or return the failure in one of the choices.
 
-    A choice other than the first may have the outcome `refused`; this is not a failure.
+    The outcome `refused` counts as a failure only if the first choice has it.
 
     Args:
         choices: One or more choices with their messages.
-        completion: The answer, which contains the id and model.
+        completion: The answer that contains the id and the model's name.
         usage: The token counts.
         lane: The lane that answered.
         latency_s: The latency of the answer, in seconds.
@@ -197,7 +197,7 @@ def reply_of(
 def _tokens_out(usage: Usage) -> int | None:
     """The number of tokens, not counting the prompt.
 
-    xAI and Gemini's compatible endpoint include reasoning tokens only in the total.
+    xAI and Gemini's OpenAI-compatible endpoint include reasoning tokens only in `total_tokens`.
     """
     n_in, n_out = usage.count("prompt_tokens"), usage.count("completion_tokens")
     total = usage.count("total_tokens")
@@ -217,8 +217,8 @@ class _Call:
     def is_over(self, piece: WireToolCall) -> bool:
         """Whether a piece with the same index, or without an index, begins a new call.
 
-        The signs of a new call are a new id with a name, a new name, or arguments that follow
-        complete arguments.
+        The signs of a new call are a new id together with a name, a different name, or more
+        arguments although the arguments of this call are already complete.
         """
         name = piece.function.name
         if piece.id and self.call_id:
@@ -248,7 +248,7 @@ class _Pieces:
     finish_reason: str | None = None
 
     def whole(self) -> Choice:
-        """The choice, in the form of a response without streaming."""
+        """The whole choice, in the form that it has in an answer without streaming."""
         calls = [
             WireToolCall(None, call.call_id, Function(call.name, joined(call.arguments)))
             for call in sorted(self.calls, key=attrgetter("index"))
@@ -282,7 +282,7 @@ class ChatStream(EventStream["Completion"]):
         return found if isinstance(found, Failure) or is_over else self._cut_off(found)
 
     def one_body(self, reply: Reply) -> bytes:
-        """The answer, in the form of a response without streaming (`/completions` included)."""
+        """The answer in the form that it has without streaming; also for `/completions`."""
         return as_one_body(reply, self._usage, is_text=self._is_text)
 
     def _take(self, event: Completion, now_s: float) -> None:
@@ -345,7 +345,7 @@ class ChatStream(EventStream["Completion"]):
 
 
 class Function(msgspec.Struct):
-    """The function of a tool call. Some servers send the arguments as an object, not JSON text."""
+    """The function of a tool call. Some servers send its arguments as an object, not JSON text."""
 
     name: str | None = None
     arguments: str | dict[str, msgspec.Raw] | None = None
@@ -401,9 +401,10 @@ class WireMessage(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the answers. There are several if a suite sets `n`.
+    """One of the answers to a request. There are several if the request sets `n` above 1.
 
-    In an answer of `/completions`, which SDKs may use, a choice has a `text` instead of a message.
+    In an answer from `/completions`, which SDKs may use, a choice has a `text` instead of a
+    message.
     """
 
     index: int | None = None
@@ -422,7 +423,7 @@ class Choice(msgspec.Struct):
 
     @property
     def failure(self) -> Failure | None:
-        """The failure in this choice, or None. OpenRouter puts upstream errors here."""
+        """The failure in this choice, or None. OpenRouter reports upstream errors in choices."""
         for one in (self, self.delta, self.message):
             if one is not None and is_error(one.error):
                 return failure_in_answer(bytes(one.error))
@@ -432,7 +433,7 @@ class Choice(msgspec.Struct):
 class Completion(Answer):
     """A complete answer, or a piece of a stream.
 
-    Azure's first piece and OpenAI's last piece have no choices.
+    The first piece from Azure and the last piece from OpenAI have no choices.
     """
 
     choices: list[Choice] | None = None
@@ -440,9 +441,9 @@ class Completion(Answer):
 
     @property
     def counted(self) -> Usage:
-        """The usage, which Moonshot sends in a choice and Groq in a separate field.
+        """The usage, which Moonshot sends in a choice and Groq in a field of its own.
 
-        Empty if the answer contains no usage; the answer is still valid.
+        Empty if the answer contains no usage; such an answer is still valid.
         """
         holders = filter(None, (self, self.x_groq, *(self.choices or ())))
         found = (Usage.of(one.usage) for one in holders if not is_nothing(one.usage))

@@ -1,4 +1,4 @@
-"""The information in an answer about limits, in words and figures that all APIs share."""
+"""The information about limits in an answer, in the same form for all APIs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Literal
 import msgspec
 
 Exceeded = Literal["rate", "tokens", "in_flight"]
-"""The limit that a refusal names: requests per period, tokens per period, or requests in flight."""
+"""The kind of limit that a request exceeded, according to the refusal: requests per period, tokens
+per period, or requests in flight."""
 
 
 class Allowance(msgspec.Struct, frozen=True, array_like=True):
-    """The provider's limits in an answer's headers. None means that a limit is not in the headers.
+    """The provider's limits, from an answer's headers. A limit is None if the headers lack it.
 
     Attributes:
         requests: Requests allowed per minute, > 0.

@@ -1,10 +1,11 @@
 """State that a provider stores, and that requests and answers refer to by name.
 
-If a request names a response, a conversation, a file or a container, it must use the key and the
-instance that created this state. Encrypted reasoning is bound, too: only the organization that
-received it can send it back. Anthropic's thinking signatures are valid everywhere.
+If a request names a stored response, conversation, file or container, it must use the key and the
+instance with which that object was created. Encrypted reasoning is tied to an organization: only
+the one that received it can send it back. Anthropic's thinking signatures are valid everywhere.
 
-Names are read from the JSON of any API, because these fields have the same meaning in all APIs.
+This module need not know the API, because a field that contains a name has the same meaning in all
+APIs.
 """
 
 from __future__ import annotations
@@ -32,31 +33,31 @@ _NAMING = frozenset(
         "fileUri",
     }
 )
-"""Fields that contain a name, a list of names, or an object whose `id` is a name."""
+"""Fields that contain the name of stored state, a list of names, or an object whose `id` is one."""
 _ENCRYPTED = "encrypted_content"
 _REFERENCE = "item_reference"
 _FILES = "/files/"
-"""Part of the addresses of Gemini's files; other addresses are public."""
+"""A `fileUri` with this text refers to a file that Gemini stores; other addresses are public."""
 _KEPT = ("response", "conversation", "file", "vector_store", "container")
-"""Prefixes of the `object` field of stored objects."""
+"""The `object` field of a stored object begins with one of these words."""
 _NEEDING = tuple(f'"{name}"'.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
 _MAKING = tuple(f'"{kind}'.encode() for kind in _KEPT)
 
 
 def state_named(body: bytes) -> frozenset[str]:
-    """Return the names of the stored state that a request needs; empty for nearly all requests.
+    """Return the names of the stored state that a request needs; nearly all requests need no state.
 
     Args:
-        body: The body to send, with any content.
+        body: The body to send, which may be any bytes.
     """
     return frozenset(_names(part_of(body, object))) if _has(body, _NEEDING) else frozenset()
 
 
 def state_made(answer: bytes) -> frozenset[str]:
-    """Return the names of the state that an answer created. Later requests use these names.
+    """Return the names by which later requests can refer to the state that an answer created.
 
     Args:
-        answer: The body of an answer or of a stream, with any content.
+        answer: The body of an answer, streamed or not, which may be any bytes.
     """
     if not _may_make(answer):
         return frozenset()
@@ -69,16 +70,16 @@ def state_made(answer: bytes) -> frozenset[str]:
 def _has(content: bytes, words: tuple[bytes, ...]) -> bool:
     """Whether JSON contains one of the words as a field or value.
 
-    Inside a text, the quotes of such a word are escaped. The search takes 4 us for an answer of
-    6 kB without a match.
+    A quoted word inside a text does not match, because its quotes are escaped. For a 6 kB answer
+    without a match, the search takes 4 us.
     """
     return any(word in content for word in words)
 
 
 def _may_make(answer: bytes) -> bool:
-    """Whether an answer may contain a name.
+    """Whether an answer may contain the name of stored state.
 
-    The field `object` alone proves nothing, because chat completions contain it, too.
+    A field `object` is not enough, because chat completions have one, too.
     """
     return _has(answer, _NEEDING) or (b'"object"' in answer and _has(answer, _MAKING))
 
@@ -98,13 +99,13 @@ def _made(answer: bytes) -> frozenset[str]:
 
 
 def flaw_of_request(fields: Mapping[str, Any]) -> str | None:
-    """Return the reason why no lane may send a request, or None.
+    """Return the reason why a request must not be sent on any lane; None if it may be sent.
 
     Args:
         fields: The decoded body.
 
     Returns:
-        Text to follow "the request".
+        The rest of a sentence that begins with "the request".
     """
     if fields.get("background") is not True:
         return None

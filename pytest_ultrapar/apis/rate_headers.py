@@ -1,4 +1,4 @@
-"""Read the provider's limits from the headers `x-ratelimit-*`."""
+"""Read the provider's limits from the headers `x-ratelimit-*` and `anthropic-ratelimit-*`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LONGEST_TEXT = 40
 _LARGEST = 1e12
 _SLOW_S = 120.0
-"""Two minutes: even with rounding by the server, a limit per minute cannot look this slow."""
+"""A limit that takes longer than this to become fully available again is not a limit per minute,
+even if the server rounded the time up."""
 
 
 def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
     """Return the limits in `x-ratelimit-*`, or None if there is no usable limit.
 
-    Both limits are per minute. For OpenAI's lower tiers and some gateways, the same headers contain
-    limits on requests per day or per several hours. Only the time until the whole limit is
-    available again shows this; the limit per minute is then unknown. A value that is negative,
-    unreadable, not finite, repeated or 0 also counts as unknown; Azure sends 0 or -1 for an unknown
-    limit.
+    Both returned limits are per minute. In OpenAI's lower tiers and on some gateways, the same
+    headers report a limit on requests per day or per several hours. Only the time until the whole
+    limit is available again reveals this; the limit per minute is then unknown. A limit also counts
+    as unknown if its value is negative, unreadable, not finite, repeated or 0. Azure sends 0 or -1
+    for an unknown limit.
 
     Args:
-        headers: Response headers with lower-case lookup.
+        headers: Response headers, by lower-case name.
 
     Source: OpenAI's guide on rate limits, "Rate limits in headers"; for -1 and 0,
     learn.microsoft.com/answers/questions/5625878.
@@ -46,7 +47,7 @@ def parse_anthropic_allowance(headers: Mapping[str, str]) -> Allowance | None:
     closest to being reached.
 
     Args:
-        headers: Response headers with lower-case lookup.
+        headers: Response headers, by lower-case name.
 
     Source: docs.claude.com, "Rate limits", section "Response headers".
     """
@@ -62,9 +63,9 @@ def _allowance(requests: float | None, tokens: float | None) -> Allowance | None
 def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
     """Whether the reset time shows that the bucket fills too slowly for a limit per minute.
 
-    OpenAI sends durations ("6m0s", "20ms"). A bucket of 10,000 requests per day from which one
-    request was taken is full again after 8.64 s. Azure sends whole seconds until the window ends,
-    which show nothing about the bucket.
+    OpenAI sends the time until the bucket is full again, as a duration ("6m0s", "20ms"). If the
+    limit is 10,000 requests per day, the bucket is full again 8.64 s after one request. Azure sends
+    the whole seconds until the window ends, which show nothing about the bucket.
     """
     left = _number(headers.get("x-ratelimit-remaining-requests"))
     words = headers.get("x-ratelimit-reset-requests", "").strip()

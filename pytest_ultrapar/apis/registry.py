@@ -1,8 +1,8 @@
 """The list of APIs, and the interface that each API implements.
 
-A new API is a module with an `API` that implements `Api`, and a line in `MODULES`. All code that
-checks a pool, sends a request, reads an answer or explains a failure uses this module. Other
-packages can add an API with an entry point in the group `GROUP`.
+To add an API, write a module whose `API` implements `Api`, and add a line to `MODULES`. All code
+that checks a pool, sends a request, reads an answer or explains a failure uses this module to find
+the API. Other packages can add an API with an entry point in the group `GROUP`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SIMULATED = "simulated"
-"""The simulated provider, which a run starts itself."""
+"""The API name of the simulated provider, which the run itself starts."""
 MODULES = {
     "openai": "pytest_ultrapar.apis.openai",
     "azure-openai": "pytest_ultrapar.apis.azure",
@@ -32,19 +32,19 @@ MODULES = {
     "gemini": "pytest_ultrapar.apis.gemini",
     SIMULATED: "pytest_ultrapar.apis.simulated",
 }
-"""The module of each API, by its name in `pool.toml`. A module is imported when a pool needs it,
-because an API takes 5 ms to load."""
+"""The module of each API, by the name of the API in `pool.toml`. A module is imported only when a
+pool needs it, because that takes 5 ms."""
 READERS = {
     "completions": "pytest_ultrapar.apis.openai",
     "embeddings": "pytest_ultrapar.apis.embeddings",
 }
-"""The modules that read the answers of resources that only SDKs use."""
+"""The modules that read answers from resources that only SDKs use, by the name of the reader."""
 
 
 GROUP = "pytest_ultrapar.apis"
-"""The group of entry points. Each entry point has the name of an API in `pool.toml`, and refers to
-its object (`package.module:API`). They are read only for names that are not in `MODULES`, to save
-time."""
+"""The group of entry points with which other packages add APIs. An entry point's name is the name
+of the API in `pool.toml`; its value refers to the API's object (`package.module:API`). To save
+time, entry points are not read for the names in `MODULES`."""
 
 
 def api_names() -> tuple[str, ...]:
@@ -56,8 +56,8 @@ def api_named(name: str) -> Api:
     """Return the API with this name, which must be one of `api_names`.
 
     Raises:
-        ConfigError: The package that provides the API cannot be used. The message is written to
-            follow the name of the field.
+        ConfigError: The package that provides the API cannot be used. The message continues a
+            sentence that begins with the name of the field.
     """
     if name in MODULES:
         return cast("Api", import_module(MODULES[name]).API)
@@ -90,30 +90,30 @@ def _brought(name: str) -> Api:
 
 
 def _wanted() -> set[str]:
-    """The names of the members of `Api`."""
+    """The names of the members that `Api` requires."""
     names = {*Api.__annotations__, *vars(Api), *vars(Reader)}
     return {name for name in names if not name.startswith("_")}
 
 
 def reader_named(name: str) -> Reader:
-    """Return the reader of answers with this name: an API, or one of `READERS`."""
+    """Return the reader with this name, which is an API or one of `READERS`."""
     if name in READERS:
         return cast("Reader", import_module(READERS[name]).API)
     return api_named(name)
 
 
 class Reader(Protocol):
-    """Reads the answers of one resource on a server.
+    """Reads the answers from one resource on a server.
 
     Set `has_state = True` if requests and answers may name state that the provider stores
-    (`provider_state`). State is recorded only for such readers.
+    (`provider_state`). Only then is such state recorded.
     """
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """Return the reply in the body of a 200 response, with its usage, or a failure.
+        """Return a reply with its usage from the body of a 200 response, or return a failure.
 
         Args:
-            body: Any bytes, limited to the maximum that the client reads.
+            body: Any bytes, but not more than the maximum that the client reads.
             lane: The lane that answered.
             latency_s: The latency of the answer, in seconds.
         """
@@ -126,14 +126,14 @@ class Api(Reader, Protocol):
     """One wire format. The object itself has no state.
 
     Attributes:
-        serves: The resources that SDKs may use: for each path below `base_url`, the name of the
-            reader for its answers (`reader_named`). In a path, `{model}` stands for the model's
-            name.
-        base_paths: A regular expression for the part of an SDK's address before such a path.
-        version_example: An example of `api_version`. None if the API has no versions; a pool must
-            then not set one.
-        endpoint_noun: The API's word for an instance, for messages.
-        base_url_hint: A hint about a wrong `base_url`, for messages; may be empty.
+        serves: The resources that SDKs may use: their paths relative to `base_url`, each with the
+            name of the reader for its answers (`reader_named`). In a path, `{model}` stands for the
+            model's name.
+        base_paths: A regular expression for any text that an SDK may put before such a path.
+        version_example: An example of `api_version`. None if the API has no versions, so that a
+            pool must not set `api_version`.
+        endpoint_noun: The API's word for an instance, used in messages.
+        base_url_hint: A hint about a wrong `base_url`, used in messages; may be empty.
         streamed: The parameters that request a stream.
     """
 
@@ -145,10 +145,13 @@ class Api(Reader, Protocol):
     base_paths: ClassVar[str]
 
     def flaw_of(self, base_url: str) -> str | None:
-        """Return what is wrong with a `base_url`, as text to follow the field's name, or None."""
+        """Return what is wrong with a `base_url`, or None.
+
+        The text continues a sentence that begins with the name of the field.
+        """
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
-        """Return the URL for requests.
+        """Return the URL to which `llm.chat()` sends requests.
 
         Args:
             base_url: The instance's `base_url`.
@@ -157,7 +160,7 @@ class Api(Reader, Protocol):
         """
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """Return the URL for one of the paths in `serves`; other arguments as in `url`."""
+        """Return the URL for one of the paths in `serves`; the other arguments are as in `url`."""
 
     def headers(self, token: str) -> dict[str, str]:
         """Return the headers that this API requires, including the header with the key."""
@@ -168,7 +171,8 @@ class Api(Reader, Protocol):
         Args:
             name: The instance's `api_name`.
             messages: The conversation in the format of chat completions.
-            parameters: All other fields, under the names that are sent.
+            parameters: All other fields, after the pool's `parameters` table has renamed or omitted
+                some of them.
 
         Raises:
             TypeError: A message or parameter cannot be sent.
@@ -179,24 +183,26 @@ class Api(Reader, Protocol):
     def failure(
         self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
     ) -> Failure:
-        """Return the failure for a response that is neither 200 nor a stream.
+        """Return the failure for a response that is not a stream and has a status other than 200.
 
         Args:
             status: HTTP status.
-            body: Any bytes; the failure may quote the beginning.
-            headers: The headers, with lower-case lookup.
-            epoch_s: Wall time in seconds since the epoch, to interpret dates in headers.
+            body: Any bytes; the failure may quote their beginning.
+            headers: The headers, by lower-case name.
+            epoch_s: The current wall time, in seconds since the epoch, to interpret dates in
+                headers.
         """
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
-        """Return the provider's limits in an answer's headers, or None."""
+        """Return the provider's limits from an answer's headers; None if they report no limits."""
 
 
 class Stream(Protocol):
-    """One answer that arrives in pieces. Feed it until it is `done` or the body ends.
+    """One answer that arrives in pieces. Call `feed` until `done` is true or the body ends.
 
     Attributes:
-        done: Whether the rest can be ignored: the server sent the end, or the stream is invalid.
+        done: Whether the rest can be ignored, because the server sent the end of the answer or the
+            stream is invalid.
         t_first_token_s: When the first content, reasoning or tool call arrived, on the caller's
             clock; None until then.
     """
@@ -211,4 +217,4 @@ class Stream(Protocol):
         """Record that the HTTP body ended properly."""
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """Return the reply or a failure; arguments as in `Api.reply`."""
+        """Return the reply or a failure; the arguments are as in `Api.reply`."""

@@ -21,11 +21,11 @@ NATIVE = "native"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A native function call by the model.
+    """A function call by the model, through the tool calling of the API.
 
     Attributes:
         call_id: The id that the message with the function's result must repeat (`tool_call_id`);
-            empty if the server sends none.
+            empty if the server sent no id.
         name: The name of the function.
         arguments: The arguments as the model wrote them: JSON text, which may be invalid.
     """
@@ -42,8 +42,9 @@ class Reply:
     Attributes:
         text: The content, or the refusal if there is no content; empty if the model sent neither.
         reasoning: The reasoning, if the API sends it separately; otherwise None.
-        tool_calls: The calls that the model requests, in its order; may be empty.
-        finish_reason: The finish reason, such as `stop`, `length` or `tool_calls`.
+        tool_calls: The calls that the model requests, in the model's order; may be empty.
+        finish_reason: The reason why the answer ended, such as `stop`, `length` or `tool_calls`.
+            Reasons that chat completions do not have keep the API's name.
         tokens_in: Prompt tokens as counted by the API; None if not reported.
         tokens_out: Completion tokens as counted by the API; None if not reported.
         lane: The lane that answered: `provider/instance/key`.
@@ -55,12 +56,13 @@ class Reply:
         cached_tokens: How many of the `tokens_in` were read from a cache; None if not reported.
         id: The API's id for the answer.
         model: The model that answered, as the API names it.
-        stop_reason: The reason why the answer ended, in the API's own word.
-        others: With `n` above 1, the other choices. Token counts cover the whole answer.
+        stop_reason: The reason why the answer ended, in the API's own words.
+        others: The other choices, if `n` was above 1. The token counts of each choice cover the
+            whole answer.
         body: The answer as text: JSON, or the events of a stream. Empty if unknown.
-        native: The model's turn in its API's own form: `api`, and `turn` with the blocks or items.
-            None if `text` and `tool_calls` contain everything, as in chat completions and in
-            answers without reasoning.
+        native: The model's turn in the API's own form: a mapping with the API's name in `api`, and
+            the blocks or items in `turn`. None if `text` and `tool_calls` contain everything, as in
+            chat completions and in answers without reasoning.
         cache_write_tokens: How many of the `tokens_in` were written to a cache; None if not
             reported.
     """
@@ -98,9 +100,9 @@ class Reply:
 
     @property
     def raw(self) -> Any:  # noqa: ANN401 - any JSON
-        """The answer's body as plain data, or None if there is no body. Each access decodes it.
+        """The answer's body as plain data, or None if there is no body.
 
-        For a stream, it is the list of events.
+        Each access decodes it again. The data of a stream is the list of its events.
         """
         body = self.body.encode()
         whole = _plain(body)
@@ -137,7 +139,7 @@ class Reply:
         """The reply as the next message in its conversation, with tool calls and their ids.
 
         If the API requires that the reasoning is sent back, the message contains it as `native`.
-        Another API gets only the text and calls.
+        If the message is sent to another API, only its text and calls are used.
         """
         said: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.tool_calls:
@@ -149,11 +151,11 @@ class Reply:
 
 
 def as_one_body(reply: Reply, usage: object = None, *, is_text: bool = False) -> bytes:
-    """Write a reply in the form of a chat completion without streaming.
+    """Encode a reply as a chat completion that was not streamed.
 
     Args:
         reply: The reply with all its choices.
-        usage: The usage from the server; None means the reply's own counts.
+        usage: The usage from the server; None to use the reply's own counts.
         is_text: Whether to use the form of `/completions`, with texts instead of messages.
     """
     usage = usage or {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
@@ -168,7 +170,7 @@ def as_one_body(reply: Reply, usage: object = None, *, is_text: bool = False) ->
 
 
 def body_text(body: bytes) -> str:
-    """Decode an answer's JSON, or a part of it, for a `Reply`; invalid UTF-8 is repaired."""
+    """Decode an answer, or a part of one, for `Reply.body`; invalid UTF-8 is repaired."""
     try:
         return body.decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
-"""Read the fields that decide the tokens and cost of a request to any API.
+"""Read the fields that determine the tokens and the cost of a request to any API.
 
 They are read once, for token estimates, budgets and stored conversations. Callers need not name the
-API, because each field has the same meaning in all APIs. Fields with unexpected types are skipped:
-the provider refuses such a request.
+API, because each field has the same meaning in all APIs. Fields with unexpected types are skipped,
+because the provider refuses a request that contains one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONFIG = ("generationConfig", "generation_config")
 _INSTRUCTIONS = ("system", "instructions", "systemInstruction", "system_instruction")
 _SAID = ("messages", "input", "contents", "prompt")
 _BESIDE = ("tools", "functions", "response_format", "text", *_CONFIG)
-"""Fields besides messages that are, or may be, part of the prompt."""
+"""Fields that are not messages, but belong to the prompt or may contain parts of it."""
 _KEPT = ("previous_response_id", "conversation", "cachedContent", "cached_content")
 _NAMED = frozenset({"file_id", "file_url", "fileUri", "file_uri"})
 _ADDRESSED = frozenset({"url", "image_url"})
@@ -29,19 +29,20 @@ _AT_HAND = "data:"
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The content of one request.
+    """The facts about one request that determine its tokens and cost.
 
     Attributes:
         messages: The messages to the model.
         beside: Other parts of the prompt: tools, and schemas for the answer.
-        bound: The maximum number of tokens in one answer, including reasoning; None if unlimited.
-        leaves_bound: Whether the request does not contain such a maximum, not even as null. Then
-            the pool's maximum applies, if the plugin writes the request.
+        bound: The maximum number of tokens in one answer, including reasoning; None if the request
+            does not limit them.
+        leaves_bound: Whether the request has no field for such a maximum, not even one with null.
+            If the plugin writes such a request, the pool's maximum applies.
         n_answers: The number of answers that are billed.
-        n_named: The number of attachments outside the request: files stored at the provider, and
-            addresses.
-        goes_on: The name of stored state whose content is billed with the prompt; None if the
-            request does not use any.
+        n_named: The number of attachments that the request only refers to: files stored at the
+            provider, and addresses.
+        goes_on: The name of the state at the provider whose content is billed with the prompt; None
+            if the request does not use any.
     """
 
     messages: Sequence[Message]
@@ -108,7 +109,7 @@ def _messages(fields: Mapping[str, Any]) -> Iterator[Message]:
 
 
 def _parts_of(said: object) -> object:
-    """The `parts` of Gemini's contents; other content unchanged."""
+    """The `parts` of content in Gemini's format; any other content unchanged."""
     return said["parts"] if isinstance(said, dict) and "parts" in said else said
 
 

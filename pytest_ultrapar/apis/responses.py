@@ -1,8 +1,8 @@
-"""OpenAI's Responses API: translates chat completions, and reads answers and streams.
+"""OpenAI's Responses API: translate chat completions to its format, and read its answers.
 
 A conversation is a list of items: messages, calls, results of calls, and reasoning. The provider
-stores nothing: every request contains the whole conversation. Reasoning arrives encrypted, so that
-it can be sent back.
+stores nothing, so every request contains the whole conversation. Reasoning arrives encrypted, so
+that it can be sent back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAME = "openai-responses"
 
 
 class Responses(OpenAi):
-    """`api = "openai-responses"`: a second resource on the servers that serve chat completions."""
+    """`api = "openai-responses"`: a second resource on servers that also serve chat completions."""
 
     path: ClassVar[str] = RESPONSES_PATH
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
@@ -48,7 +48,7 @@ class Responses(OpenAi):
     """The smallest `max_output_tokens` that OpenAI accepts; `ultrapar check` uses it."""
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, translated from a chat completion."""
+        """The body, translated from the format of chat completions."""
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
@@ -175,7 +175,11 @@ def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _said(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
-    """A turn of the model: the original items if they are unchanged, otherwise text and calls."""
+    """The items of a turn by the model.
+
+    They are the original items if the message still has their text and calls. Otherwise they are
+    new items, made from the text and calls of the message.
+    """
     calls = [
         {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         for call_id, name, arguments in _translate.calls(message, place)
@@ -253,10 +257,10 @@ def _reply(
 class ResponseStream(EventStream["_Event"]):
     """The events of one answer that have arrived so far.
 
-    The last event contains the whole answer. The earlier events show when its parts arrived, and
-    are read if the last event is missing or has no output.
+    The last event contains the whole answer. The earlier events show when the parts of the answer
+    arrived. They also provide its content if the last event is missing or has no output.
 
-    Source: developers.openai.com, "Streaming events" of Responses.
+    Source: developers.openai.com, "Streaming events" in the section on Responses.
     """
 
     def __init__(self) -> None:
@@ -298,7 +302,7 @@ _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed
 
 
 class _Part(msgspec.Struct):
-    """A part of a message, of reasoning or of its summary."""
+    """A part of a message, of reasoning, or of a summary of reasoning."""
 
     text: str | None = None
     refusal: str | None = None
@@ -317,7 +321,7 @@ class _Item(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a reply's text and calls contain everything in the item."""
+        """Whether the text and calls of a reply contain everything that is in the item."""
         return self.type == "function_call" or (self.type == "message" and self.phase is None)
 
 

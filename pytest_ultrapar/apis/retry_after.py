@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LONGEST_S = 7 * 86_400.0
-"""A longer wait only means that the server does not come back during the run. The lane's health
-decides whether the lane waits or is removed."""
+"""Waits are cut to one week, because a longer wait only means that the server does not come back
+during the run. The lane's health determines whether the lane waits or is removed."""
 _YEAR_S = 365 * 86_400.0
 """The longest plausible wait: a larger number is a timestamp, or invalid."""
 _MILLIS_FROM = 1e11
@@ -34,19 +34,21 @@ def parse_retry_after(headers: Mapping[str, str], *, epoch_s: float) -> float | 
     """Return how many seconds the response's headers ask clients to wait, or None.
 
     `retry-after-ms` takes precedence over `retry-after` with seconds or a duration (`1m30s`), and
-    both take precedence over an HTTP date. A number of seconds that exceeds a year is a Unix
-    timestamp, in seconds or milliseconds. If a header is repeated, the longest wait or the first
-    date counts. The result is None for zero, for times in the past or more than a year ahead, and
-    for negative, infinite, non-ASCII and unreadable values. The caller then uses its own back-off.
+    both take precedence over an HTTP date. A number that would be a wait of more than a year is
+    read as a Unix timestamp, in seconds or milliseconds. If a header is repeated, the longest wait
+    counts, or the first date. The result is None for zero, for times in the past or more than a
+    year ahead, and for negative, infinite, non-ASCII and unreadable values. The caller then uses
+    its own back-off.
 
     Args:
-        headers: Response headers with lower-case lookup; repeated headers are joined with commas.
-        epoch_s: Wall time in seconds since the epoch; used only for dates and timestamps.
+        headers: Response headers, by lower-case name; repeated headers are joined with commas.
+        epoch_s: The current wall time, in seconds since the epoch; used only for dates and
+            timestamps.
 
     Returns:
-        A wait above 0 and not longer than `LONGEST_S`.
+        A wait above 0 and not longer than `LONGEST_S`, or None.
 
-    Source: RFC 9110, section 10.2.3; the order is the same as in the official OpenAI client.
+    Source: RFC 9110, section 10.2.3; the precedence is the same as in the official OpenAI client.
     """
     for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         asked = [_wait_s(part, unit_s, epoch_s) for part in headers.get(name, "").split(",")]
@@ -78,18 +80,18 @@ def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
 
 
 def duration_of(text: str) -> float | None:
-    """The seconds in a duration such as `6m0s`, `20ms` or `1 minute`; None for other texts."""
+    """The seconds in a duration such as `6m0s`, `20ms` or `1 minute`; None for any other text."""
     if not _DURATION.fullmatch(text):
         return None
     return sum(float(count) * _UNIT_S[unit] for count, unit in _TERM.findall(text))
 
 
 def stated_s(message: str) -> float | None:
-    """Return the seconds in a lower-case message such as `retry in 1.3s`; None without a wait."""
+    """Return the wait, in seconds, in a lower-case message such as `retry in 1.3s`, or None."""
     found = _STATED.search(message)
     return bounded(duration_of(found[1]) or 0.0) if found else None
 
 
 def bounded(seconds: float) -> float | None:
-    """Limit a wait to `LONGEST_S`; None if the wait is not above 0, or is longer than a year."""
+    """Limit a wait to `LONGEST_S`; None if the wait is 0, negative, or longer than a year."""
     return min(seconds, LONGEST_S) if 0 < seconds <= _YEAR_S else None

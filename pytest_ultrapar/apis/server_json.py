@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors while decoding foreign JSON: invalid JSON, invalid UTF-8, or too deep nesting."""
+"""Errors in decoding JSON from a server: invalid JSON, invalid UTF-8, or excessive nesting."""
 
 
 LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
-"""The ignored fields of answers, each with its actual type; None if they are not reported."""
+"""The fields of answers that were ignored because of their types, each with its actual type. None
+if such fields are not reported."""
 
 
 def _note(field: str, error: Exception) -> None:
@@ -33,7 +34,7 @@ def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> 
     Args:
         text: Any text.
         kind: The expected type.
-        field: The name of the field in the answer. If it is given, a wrong type is reported.
+        field: The name of the field in the answer. If given, a wrong type is reported.
     """
     try:
         return msgspec.json.decode(text, type=kind)
@@ -44,7 +45,7 @@ def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> 
 
 
 _LARGEST_BYTES = 1024 * 1024
-"""The largest text to repair: a repair briefly takes up to 13 times the memory of the text."""
+"""The largest text to repair: a repair briefly needs up to 13 times as much memory as the text."""
 _BOM = b"\xef\xbb\xbf"
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -76,12 +77,13 @@ def repaired(content: bytes) -> bytes | None:
 
 
 _MOST_ODD = 20
-"""The maximum number of attempts to decode one answer: it is repaired after each failed one."""
+"""The maximum number of attempts to decode one answer, which is repaired after each failure."""
 _MOST_ITEMS = 100_000
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
 ).union(("tool_calls", "function", "name", "arguments", "input", "function_call"))
-"""Fields of the answer itself: a wrong type makes it invalid. All other fields are optional."""
+"""The fields that hold the answer itself: if one has a wrong type, the answer is invalid. All other
+fields are optional."""
 _MAY_LACK = frozenset(("tool_calls", "delta"))
 EMPTY = frozenset((b"null", b"false", b"0", b'""', b"[]", b"{}"))
 _BEGINS = {"array": b"[", "object": b"{", "bool": b"tf", "str": b'"', "null": b"n"}
@@ -101,8 +103,8 @@ def decode_tolerantly(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | N
         decoder: The decoder for the expected shape.
 
     Returns:
-        The decoded text; None if the answer itself has a wrong type, or if too many fields have
-        one.
+        The decoded text; None if a field of the answer itself has a wrong type, or if too many
+        optional fields have wrong types.
     """
     whole = None if _has_more(content, b",", _MOST_ITEMS) else part_of(content, _NODES)
     for _ in range(_MOST_ODD):
@@ -124,10 +126,10 @@ def convert_tolerantly(plain: object, decoder: msgspec.json.Decoder[T]) -> T | N
 
 
 def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: ANN401 - any JSON
-    """Repair or remove a field with a wrong type, and the same field in all items of its list.
+    """Repair or remove the field that caused the error, in every item of the list that contains it.
 
     Returns:
-        False if the field is part of the answer itself.
+        False if nothing was changed, because the field is part of the answer itself.
     """
     said, _, place = str(error).partition(" - at ")
     path = re.findall(r"\w+", place)
@@ -152,7 +154,10 @@ def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: A
 
 
 def _places(node: Any, path: list[str]) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any JSON
-    """Yield the container and key of each place that a path leads to, in all items of its lists."""
+    """Yield the container and key of each value at a path.
+
+    A number in the path stands for all items of a list.
+    """
     step, *rest = path
     if isinstance(node, list) != step.isdecimal():
         return
@@ -174,14 +179,14 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 def has_too_many_objects(content: bytes) -> bool:
     """Whether a JSON text contains more objects than any answer needs.
 
-    16 MiB of `{},{},` would become 5.6 million objects of 100 bytes or more. Small texts are not
-    limited: 256 KiB never become more than 10 MB.
+    16 MiB of `{},{},` would become 5.6 million objects of at least 100 bytes each. Small texts are
+    not limited: 256 KiB never take more than 10 MB when they are decoded.
     """
     return _has_more(content, b"{", MOST_OBJECTS)
 
 
 def _has_more(content: bytes, sign: bytes, most: int) -> bool:
-    """Whether a text contains `sign` more than `most` times; always False for a small text."""
+    """Whether `sign` occurs more than `most` times outside strings; False for every small text."""
     if len(content) <= _SMALL_BYTES or content.count(sign) <= most:
         return False
     # Strings may contain code with braces, so count only braces outside strings. Go through the

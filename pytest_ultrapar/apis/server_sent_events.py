@@ -1,4 +1,4 @@
-"""Read and mask a stream of server-sent events in pieces, as they arrive."""
+"""Read a stream of server-sent events in pieces, as they arrive, and mask the secrets in it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r")
-"""The third byte of `CRLF CRLF` already ends the event, as in `EventReader`."""
+"""The ends of an event. In `CRLF CRLF`, the third byte already ends it, as in `EventReader`."""
 _SAME = rb"id|item_id|model|object|role|service_tier|system_fingerprint|type"
 _BLANK = rb"(?:\s|data:)*+"
 _FIELD = re.compile(
     rb'"(?!(?:%s)")(\w++)"%s:%s(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|(\d++))' % (_SAME, _BLANK, _BLANK),
     re.DOTALL,
 )
-"""A JSON field that may continue in the next event: its name, and its text or number. If an event
-has several lines, each line begins with `data:`."""
+"""A JSON field whose text may continue in the next event: its name, and its text or number. The
+JSON of an event may span several lines, each of which begins with `data:`."""
 _HEX = rb"[0-9a-fA-F]"
 _HALF_ESCAPE = re.compile(
     rb"(?:(?<!\\)(?:\\|%%(?:25)*+5[Cc])++(?:x%(h)b?|u%(h)b{0,3}|U%(h)b{0,7})?"
     rb"|(?:&|%%(?:25)*+26|\\++(?:u00|x)26)(?:amp;)*+(?:#[xX]?%(h)b{0,6}|[a-z]{0,4})"
     rb"|(?:%%|\\++(?:u00|x)25)(?:25)*+%(h)b?)\Z" % {b"h": _HEX}
 )
-"""An escape in JSON, HTML or a URL, possibly nested, that may be cut off at the end of a text."""
+"""An escape, perhaps incomplete, at the end of a text: in JSON, HTML or a URL, possibly nested."""
 _HALF_BYTES = 64
-"""The number of bytes at the end of a text that are searched for a cut escape."""
+"""How many bytes at the end of a text are searched for an escape that is cut off."""
 _CUT = b"..."
-"""The mark after a text that continues in another event. It makes the redactor mask a secret's
-beginning at the end of the text, too."""
+"""A mark that is put after a text if the text may continue in another event. With it, the redactor
+also masks the beginning of a secret at the end of the text."""
 _BEGINNING_BYTES = 96
-"""How many bytes of a text to keep: more than the beginning of a secret needs in any spelling."""
+"""How many bytes to keep from the end of a text: longer than the beginning of a secret can be, even
+if it is escaped."""
 _SECRET_BYTES = 4096
-"""How many bytes to keep of a text whose secret may continue: more than a whole secret needs."""
+"""How many bytes to keep from the end of a text if a secret in it may continue: longer than a
+whole secret can be."""
 _EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 # Inside a text, a backslash precedes each quote.
 _NO_CHOICE = re.compile(rb'(?<!\\)"choices"\s*:\s*\[\s*\]')
@@ -45,7 +47,7 @@ _LINE_ENDS = b"\r\n"
 
 
 class EventReader:
-    """Reads one stream of events, and stores only the event that is incomplete.
+    """Reads one stream of events, and keeps only the incomplete event in memory.
 
     Comments and fields other than `data` are skipped. Lines end with LF, CR or CRLF.
 
@@ -78,9 +80,9 @@ class EventReader:
         return events
 
     def end(self) -> list[bytes]:
-        """Return the data of an event that the end of the stream completes.
+        """Return the data of the last event if the stream ended without an empty line after it.
 
-        The standard discards such an event, but some servers forget the last empty line.
+        According to the standard, such an event is discarded, but some servers forget the line.
         """
         if self._line:
             self._take(self._completed(b""))
@@ -107,15 +109,16 @@ class EventReader:
 
 
 class MaskedEvents:
-    """Removes secrets from a stream of events, however it is split into pieces and events.
+    """Removes secrets from a stream of events, even if one is split across pieces or events.
 
-    Each event is held back until it is complete, because no reader can use a part of an event. JSON
-    fields with the same name and the same last `index` are treated as one text that continues over
-    several events, and are searched together. Up to 7 characters of a secret may pass before it is
-    recognised. If an escape after a secret is cut, it is held back until it is complete.
+    Each event is held back until it is complete, because no reader can use a part of an event. The
+    texts of JSON fields with the same name and the same latest `index` are searched as one text
+    that continues over several events. Up to 7 characters of a secret may pass before the secret is
+    recognised. If an event ends within an escape after a secret, the escape is held back until it
+    is complete.
 
     Args:
-        masked: Removes secrets from bytes; returns the same object if it finds no secret.
+        masked: Removes secrets from bytes; returns the same object if there is no secret in it.
     """
 
     def __init__(self, masked: Callable[[bytes], bytes]) -> None:
@@ -140,7 +143,7 @@ class MaskedEvents:
         return self._masked_whole(events)
 
     def end(self) -> bytes:
-        """Return the rest at the end of the stream: some servers forget the last empty line."""
+        """Return the rest when the stream ends: some servers forget the last empty line."""
         left = bytes(self._held)
         self._held.clear()
         return self._masked_whole(left)
@@ -185,7 +188,7 @@ class MaskedEvents:
         return b"".join([*pieces, events[kept_from:]])
 
     def _goes_on(self, before: bytes, texts: list[bytes]) -> list[bytes]:
-        """Mask texts that continue `before`, the part of the text that was already passed on."""
+        """Mask texts that continue `before`, a text that was already passed on."""
         whole = before + b"".join(texts)
         shown, now = map(self._shown, (before, whole))
         new = now[n_first(shown, now) :]
@@ -198,7 +201,7 @@ class MaskedEvents:
         return [new, *[b""] * (len(texts) - 1)]
 
     def _shown(self, text: bytes) -> bytes:
-        """The masked form of a text that may continue, without a cut escape after a secret."""
+        """The masked form of a text that may continue, without an escape cut off after a secret."""
         stem = _without_half(text)
         shown = self._masked(stem + _CUT).removesuffix(_CUT)
         is_secret = shown.rstrip()[-1:] != stem.rstrip()[-1:]
@@ -206,7 +209,7 @@ class MaskedEvents:
 
 
 def without_usage(events: bytes) -> bytes:
-    """Remove the event that contains only the usage from the events of a chat completion.
+    """Return the events of a chat completion without the event that contains only the usage.
 
     Args:
         events: The bytes of consecutive events.

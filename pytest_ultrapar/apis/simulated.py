@@ -1,4 +1,7 @@
-"""The provider that a run starts itself: OpenAI's API for `llm.chat()`, and all APIs for SDKs."""
+"""The simulated provider, which the run itself starts.
+
+`llm.chat()` uses its OpenAI API; SDKs can use all APIs.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Simulated(OpenAi):
     }
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """The URL of a path. OpenAI's paths are below `/v1`, and all others are next to it."""
+        """The URL of a path. OpenAI's paths follow the base URL; all others replace its `/v1`."""
         if path in OpenAi.serves:
             return super().resource_url(base_url, name, version, path)
         path = path.replace("/v1/models/", "/v1beta/models/")

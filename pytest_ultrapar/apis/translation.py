@@ -1,9 +1,9 @@
-"""Take chat completions apart, for APIs with another format.
+"""Split requests for chat completions into their parts, for APIs with another format.
 
 `llm.chat()` accepts the messages and parameters of chat completions. The modules of other APIs
 translate them. If a part has no counterpart, an error names it before anything is sent, because
-omitting it would change the request. Parts that chat completions do not have belong to the API and
-are sent unchanged.
+omitting it would change the request. Parts that are unknown in chat completions are regarded as
+parts of the other API, and are sent unchanged.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     # The name is not sent: the call already names the function.
     "tool": ("tool_call_id", "name"),
 }
-"""For each role, the fields that a message may contain besides role and content."""
+"""For each role, the fields that a message may have in addition to `role` and `content`."""
 NO_COUNTERPART: dict[str, Any] = {"n": 1, "modalities": ["text"]} | dict.fromkeys(
     ("logit_bias", "functions", "function_call", "audio", "prediction", "web_search_options")
 )
-"""Parameters that no other API supports, each with the value that has no effect."""
+"""Parameters of chat completions that no other API has, each with the value that has no effect."""
 OF_OPENAI = NO_COUNTERPART | {"logprobs": False, "top_logprobs": 0, "store": False}
 OF_OPENAI |= dict.fromkeys(
     ("verbosity", "reasoning_effort", "prompt_cache_key", "safety_identifier")
 )
-"""Parameters that no other provider supports, each with the value that has no effect."""
+"""Parameters that only OpenAI's APIs support, each with the value that has no effect."""
 
 
 class Translator(NamedTuple):
-    """Reads the parts of chat completions for one API. Its errors name that API.
+    """Reads the parts of chat completions for one other API, which its error messages name.
 
     Attributes:
         api: The API's name in `pool.toml`.
         no_counterpart: The parameters without a counterpart, each with the value that has no
-            effect. A parameter with this value or None is omitted.
+            effect. A parameter is omitted if it has this value or is None.
     """
 
     api: str
@@ -58,7 +58,7 @@ class Translator(NamedTuple):
         """Return the parameters that have an effect.
 
         Raises:
-            TypeError: A parameter has no counterpart.
+            TypeError: A parameter that has an effect has no counterpart.
         """
         asked = {name: value for name, value in given.items() if value is not None}
         for name, nothing in self.no_counterpart.items():
@@ -67,7 +67,9 @@ class Translator(NamedTuple):
         return asked
 
     def bound(self, parameters: dict[str, Any]) -> int | None:
-        """Remove and return the maximum length of an answer, which has a new and an old name.
+        """Remove the maximum length of an answer from the parameters, and return it.
+
+        The parameter has a new and an old name.
 
         Raises:
             TypeError: Both names are used.
@@ -81,7 +83,7 @@ class Translator(NamedTuple):
         return older if newer is None else newer
 
     def turns(self, messages: Messages) -> Iterator[tuple[str, Message, str]]:
-        """Yield the role of each message, the message itself, and its position, for error messages.
+        """For each message, yield its role, the message itself, and its position for errors.
 
         Raises:
             TypeError: A role is unknown, or a message has a field that its role does not allow.
@@ -105,13 +107,13 @@ class Translator(NamedTuple):
         field: str = "content",
         own: str = "assistant",
     ) -> tuple[list[Any], list[dict[str, Any]]]:
-        """Return the system messages at the beginning, and the turns of the conversation.
+        """Return the content of the system messages at the beginning, and the conversation's turns.
 
         Args:
             messages: All messages.
-            made: For each role, the function that makes the content of a message. `late` is for
-                system messages between turns.
-            field: The field of a turn that contains its content.
+            made: For each role, the function that translates the content of a message. The entry
+                `late` is for system messages after the first turn.
+            field: The name of the field that contains a turn's content.
             own: The API's word for the model's role.
 
         Raises:
@@ -137,9 +139,9 @@ class Translator(NamedTuple):
         return system, turns
 
     def parts(self, message: Message, place: str) -> list[tuple[Mapping[str, Any], str]]:
-        """Return the content as parts, each with its position; a text becomes one part.
+        """Return a message's content as parts, each with its position; a text becomes one part.
 
-        Empty if the message has no content.
+        The list is empty if the message has no content.
 
         Raises:
             TypeError: The content is neither a text nor a list of parts.
@@ -160,7 +162,7 @@ class Translator(NamedTuple):
     def content(
         self, message: Message, place: str, part: Callable[[Mapping[str, Any], str], Any]
     ) -> str | list[Any]:
-        """Return the content, with `part` applied to each part; a text remains a text.
+        """Return the content of a message, with `part` applied to each part; a text remains a text.
 
         Raises:
             TypeError: As in `parts`.
@@ -170,10 +172,10 @@ class Translator(NamedTuple):
         return [part(one, where) for one, where in self.parts(message, place)]
 
     def said(self, message: Message, place: str) -> str:
-        """Return the text of a message from the model, or its refusal.
+        """Return the text of a message from the model, or the refusal if there is no text.
 
         Raises:
-            TypeError: The message contains parts of another kind.
+            TypeError: A part of the message is neither a text nor a refusal.
         """
         texts: list[str] = []
         for part, where in self.parts(message, place):
@@ -192,7 +194,7 @@ class Translator(NamedTuple):
         """Yield the id, function name and arguments of each tool call in a message.
 
         Raises:
-            TypeError: A call has another form.
+            TypeError: A call has no id, or is not a function call with a name and arguments.
         """
         for number, call in enumerate(message.get("tool_calls") or ()):
             where = f"{place}.tool_calls[{number}]"
@@ -206,7 +208,7 @@ class Translator(NamedTuple):
         """Check and return the id that connects a call with its result.
 
         Raises:
-            TypeError: The id is missing.
+            TypeError: The id is missing, empty, or not a text.
         """
         if not isinstance(given, str) or not given:
             raise TypeError(
@@ -218,7 +220,7 @@ class Translator(NamedTuple):
         """Return the id of the call whose result a message contains.
 
         Raises:
-            TypeError: The id is missing.
+            TypeError: As in `id_of`.
         """
         return self.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
 
@@ -226,7 +228,8 @@ class Translator(NamedTuple):
         """Return the image in a part of type `image_url`.
 
         Raises:
-            TypeError: The image is neither a base64 data URL nor an address.
+            TypeError: The image is neither a base64 data URL nor an HTTP(S) address, or the part
+                has a field without a counterpart.
         """
         said: Any = part.get("image_url")
         url, detail = "", None
@@ -248,10 +251,10 @@ class Translator(NamedTuple):
         )
 
     def functions(self, tools: Sequence[Any]) -> Iterator[Mapping[str, Any] | Function]:
-        """Yield each function of chat completions as a `Function`, and all other tools unchanged.
+        """Yield functions in chat completions' format as `Function`, and all other tools unchanged.
 
         Raises:
-            TypeError: A tool is not a mapping, or has the type `custom` of chat completions.
+            TypeError: A tool is not a mapping, or is a custom tool in chat completions' format.
         """
         for number, tool in enumerate(tools):
             match tool:
@@ -266,7 +269,7 @@ class Translator(NamedTuple):
                     raise TypeError(f"llm.chat() got tools[{number}], which must be a dict")
 
     def schema(self, response_format: object) -> Mapping[str, Any] | None:
-        """Return the `json_schema` in a `response_format`; None for text or JSON of any schema.
+        """Return the `json_schema` in a `response_format`; None for text, or JSON without a schema.
 
         Raises:
             TypeError: The format is unknown.
@@ -290,7 +293,8 @@ def of_kind(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 def object_of(arguments: str) -> dict[str, Any]:
     """Decode the arguments of a call, which are JSON text in chat completions.
 
-    Source for invalid JSON: docs.claude.com, "Fine-grained tool streaming".
+    Text that is not a JSON object is put into an object, in a field `INVALID_JSON`. Source:
+    docs.claude.com, "Fine-grained tool streaming".
     """
     found = part_of(arguments or "{}", dict[str, Any])
     return {"INVALID_JSON": arguments} if found is None else found
@@ -316,7 +320,7 @@ class Function(NamedTuple):
     """A function that a model may call.
 
     Attributes:
-        schema: The JSON schema of its parameters.
+        schema: The JSON schema of the function's parameters.
         strict: Whether calls must match the schema; None if not set.
     """
 
@@ -326,6 +330,6 @@ class Function(NamedTuple):
     strict: bool | None
 
     def said(self, schema: str) -> dict[str, Any]:
-        """The function in the form of an API whose schema field is called `schema`."""
+        """The function as JSON for an API; the argument is the API's name for the schema field."""
         described = {} if self.description is None else {"description": self.description}
         return {"name": self.name, schema: self.schema, **described}

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES = re.compile(r"^    \{.*\n", re.MULTILINE)
-"""Parsing the examples would take 50 ms and block all requests at the first failure of a run."""
+"""The lines with examples. They are removed, because parsing them would block all requests for
+50 ms at the first failure of a run."""
 
 
 _Sign = tuple[str, bool, re.Pattern[str]]
-"""A meaning, whether a code identifies it, and the pattern for the code or words."""
+"""A meaning, whether a code (not words) identifies it, and the pattern for the code or words."""
 
 
 @functools.cache
@@ -37,7 +38,7 @@ def vocabulary() -> dict[str, Any]:
 
 @functools.cache
 def _signs(status: int) -> list[_Sign]:
-    """The patterns for a status: first codes, then words, then entries with `last = true`."""
+    """The signs for a status: first codes, then words, then entries with `last = true`."""
     found: list[tuple[int, _Sign]] = []
     for meaning, its_own in vocabulary()["meanings"].items():
         for entry in vocabulary()[meaning]:
@@ -52,7 +53,7 @@ def _signs(status: int) -> list[_Sign]:
 
 
 def meanings(codes: AbstractSet[str], text: str, status: int) -> Iterator[tuple[str, bool]]:
-    """Yield the possible meanings of an error, most certain first, and whether a code matched.
+    """Yield an error's possible meanings, most certain first, and for each whether a code matched.
 
     Args:
         codes: The error's codes, in lower case.
@@ -65,6 +66,6 @@ def meanings(codes: AbstractSet[str], text: str, status: int) -> Iterator[tuple[
 
 
 def status_of(word: str) -> int | None:
-    """Return the HTTP status that an error's code, type or status stands for; None if unknown."""
+    """Return the HTTP status that an error's code, type or status word means; None if unknown."""
     known: dict[str, int] = vocabulary()["status"]
     return next((known[code] for code in known if re.fullmatch(code, word.lower())), None)

@@ -22,11 +22,12 @@ class Group(msgspec.Struct, frozen=True):
 
     Attributes:
         name: The group's name. It is not empty, and unique in the assignment.
-        cases: Case ids. A case belongs to at most one group. Cases without a group have no rule.
+        cases: Case ids. A case belongs to at most one group. No rule applies to cases without a
+            group.
         lanes: The only lanes that these cases may use; None allows every lane of their model.
         after: Names of groups that must end before this one starts.
         start_after_s: How many seconds to wait before this group starts. The time counts from the
-            run's start or, if `after` names groups, from the end of the last of them.
+            run's start or, if `after` names groups, from the moment when all of them have ended.
         exclusive: The name of a lock. Groups with the same lock never run at the same time.
         at_once: How many of the group's episodes may be open at the same time; None means any
             number.
@@ -42,12 +43,12 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The return value of the assignment hook. The scheduler and the broker carry it out.
+    """The rules that the assignment hook returns. The scheduler and the broker apply them.
 
     Attributes:
-        home: The lanes that each worker prefers (affinity), by worker id. A lane serves the workers
-            that prefer it first; other workers use its idle seats (work stealing). A worker that is
-            not listed has no preference.
+        home: The lanes that each worker prefers (affinity), by worker id. A lane gives priority to
+            the workers that prefer it; other workers use its idle seats (work stealing). A worker
+            that is not listed has no preference.
         groups: Rules for sets of cases, in the order in which the sets should be dispatched.
     """
 
@@ -68,11 +69,11 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
-    """Refuse an assignment with unknown names, or one that can never finish.
+    """Refuse an assignment that contains unknown names or can never finish.
 
     Args:
         assignment: The return value of the hook.
-        lanes: Ids of all lanes of the pool.
+        lanes: The ids of all lanes in the pool.
 
     Raises:
         ConfigError: There is an unknown lane or group, a name used twice, a case in two groups,

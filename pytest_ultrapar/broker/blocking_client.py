@@ -73,7 +73,7 @@ class BlockingBrokerClient:
         return self._ask(wire.AskStatus(), wire.StatusNow).status
 
     def signs(self) -> dict[str, float]:
-        """When the broker last received data from each worker, in monotonic seconds of the host.
+        """When the broker last received data from each worker, on the host's monotonic clock.
 
         Raises:
             ConnectionError: The broker is gone.
@@ -90,7 +90,7 @@ class BlockingBrokerClient:
             self._send(wire.EpisodesOver((case_id,)))
 
     def hold_claims(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
-        """Report when the claims of this host end (`LaneBroker.hold_claims`).
+        """Report when this host's claims on cases end (`LaneBroker.hold_claims`).
 
         Raises:
             BrokerGoneError: The broker is gone.

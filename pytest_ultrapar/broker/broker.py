@@ -81,9 +81,9 @@ class LaneBroker:
     again, so that a clock that goes backwards never admits more requests.
 
     Between two calls, no free lane could serve a waiting request. There are three exceptions. A
-    free lane may be reserved for its home workers, a free seat may be reserved for cases with a
-    place (`places`), or the host's claims may have ended. If a lane is blocked only by a rate, a
-    pause or a reservation, `next_wake_s()` is no later than the end of that block.
+    free lane may be reserved for its home workers. A free seat may be reserved for the oldest cases
+    (`places`). This host's claims on its cases may have ended. If a lane is blocked only by a rate,
+    a pause or a reservation, `next_wake_s()` is no later than the end of this delay.
     """
 
     def __init__(
@@ -108,15 +108,16 @@ class LaneBroker:
                 no request for that long is removed.
             wait_for_servers_s: How long to wait for a server that is not available (`LaneHealth`).
             known: Lanes to remove or pause when the first worker connects.
-            days: The ledgers of daily units, by limit. A limit that is not listed has no daily
-                limits.
-            late_s: Returns the initial estimate of how late requests are sent.
+            days: The ledgers that count requests or tokens per day, by limit. A limit that is not
+                listed has no maximum per day.
+            late_s: A function that returns the initial estimate of how late requests are sent.
             budgets: Counts the money spent; None if there is no budget.
-            shared: The rows that hosts share, by limit and kind. They are closed until the first
-                call of `share`.
+            shared: The rows that hosts share. A row is one number of a limit, such as its `qps`,
+                identified by the limit's name and the kind. No lease is granted on these rows
+                before the first call of `share`.
 
         Raises:
-            ValueError: A shared row has no counter.
+            ValueError: There is no counter for a shared row.
         """
         self._known = tuple(known)
         self._wakes = TimerQueue()
@@ -154,7 +155,7 @@ class LaneBroker:
         Args:
             who: The worker that sent the message; empty for the controller.
             message: The message, except for `Hello`, which `connect` handles.
-            now_s: Now, monotonic seconds.
+            now_s: The current time, in monotonic seconds.
 
         Returns:
             The answer to the message (None if the sender expects no answer), and the actions for
@@ -335,8 +336,8 @@ class LaneBroker:
         Args:
             worker: The worker that holds the lease.
             lease_id: The lease.
-            most: The maximum cost.
-            now_s: Now, monotonic seconds.
+            most: The maximum number of tokens that the request may use. Its cost follows from it.
+            now_s: The current time, in monotonic seconds.
 
         Returns:
             Whether there was enough money (if not, send no request on this lease), and the actions
@@ -350,8 +351,8 @@ class LaneBroker:
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
         """Report that a request was sent `late_s` after its grant.
 
-        Later sends make up for the delay. Call this when the request is sent. Does nothing if the
-        worker does not hold the lease.
+        If the delay is longer than expected, the next sends are postponed. Call this when the
+        request is sent. Does nothing if the worker does not hold the lease.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
@@ -439,21 +440,21 @@ class LaneBroker:
         continue, and waiting requests stay in the queue. If a share shrinks, no lease is taken
         back, but a lease that is not used by `until_s` ends (`Lease.ends_s`). Shares are in whole
         units (`shares.declared_row`). For counted rows (`rpd`, `tpd`, `budget`), the share is the
-        number of units that may still be spent after this call. The ledger computed it from the
-        spending at the time of its snapshot: before you call this, subtract the growth of
-        `HeldUnits.spent` since then.
+        number of units that may still be spent after this call. The ledger computed this number
+        from a snapshot. So before you call this, subtract the amount by which `HeldUnits.spent` has
+        grown since the snapshot.
 
         Args:
             shares: Units, by limit and kind.
-            until_s: The end of the shares, monotonic seconds of this host.
-            now_s: Now, monotonic seconds.
+            until_s: When the shares end, on this host's monotonic clock.
+            now_s: The current time, in monotonic seconds.
             most: For counted rows: the units that no host has spent. A request that needs more
                 waits for the next day or is refused, just as if a single host had used up the daily
                 quota or the money.
 
         Raises:
-            ValueError: A row is not shared, or a share is not a whole number >= 0. In both cases
-                no share has changed.
+            ValueError: A row is not shared, or a share is not a whole number >= 0. In both cases no
+                share is changed.
         """
         now_s = self._advance(now_s)
         self._table.set_shares(shares, until_s, now_s, most)
@@ -462,17 +463,18 @@ class LaneBroker:
     def hold_claims(
         self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
     ) -> list[Action]:
-        """Set the time at which this host's claims end.
+        """Set the time at which this host's claims on cases end.
 
         After that time, no lease is granted until this method is called again, because other hosts
         may have taken over the cases. Before the first call all cases belong to this host. Requests
         in flight continue. A lease that is not used by `until_s` ends (`Lease.ends_s`).
 
         Args:
-            until_s: The end of this host's claims, monotonic seconds of this host.
-            taken: Ids of cases that other hosts have taken over. Their requests are refused.
+            until_s: When this host's claims end, on its monotonic clock.
+            taken: Ids of cases that other hosts have taken over. Requests of these cases are
+                refused.
             again: Ids of cases that other hosts had taken over, but that belong to this host again.
-            now_s: Now, monotonic seconds.
+            now_s: The current time, in monotonic seconds.
         """
         now_s = self._advance(now_s)
         self._table.claims_until_s = until_s
@@ -495,9 +497,10 @@ class LaneBroker:
         self._refuse(worker, request, why, TAKEN)
 
     def holdings(self, now_s: float) -> dict[Row, HeldUnits]:
-        """The units that this host still holds of each shared row.
+        """How many units of each shared row this host still holds.
 
-        The sum of all hosts' holdings, plus new grants, must never exceed the row.
+        The sum of all hosts' holdings, plus new grants, must never exceed the number of units in
+        the row.
         """
         return self._table.holdings(max(now_s, self._now_s))
 
@@ -511,11 +514,11 @@ class LaneBroker:
         """The units and cases that this host could use now.
 
         Args:
-            now_s: Now, monotonic seconds.
-            unclaimed: The number of cases outside groups that any host could claim now, by model.
+            now_s: The current time, in monotonic seconds.
+            unclaimed: For each model: how many cases without a group any host could claim now.
             bears: The maximum number of requests in flight that this host's client can handle, by
                 lane. A lane that is not listed has no maximum.
-            in_groups: The number of cases in groups that any host could claim now, by group.
+            in_groups: For each group: how many of its cases any host could claim now.
         """
         now_s = max(now_s, self._now_s)
         groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
@@ -593,11 +596,11 @@ class LaneBroker:
         return self._finish(now_s)
 
     def close(self, now_s: float) -> None:
-        """End the run, and give unused daily units back."""
+        """End the run, and give back units that were taken from daily limits but not used."""
         self._table.close(max(now_s, self._now_s))
 
     def take_changes(self) -> list[LimitChange]:
-        """Return the changes of estimated limits since the last call, oldest first."""
+        """Return the changes to estimated limits since the last call, oldest first."""
         return self._table.take_changes()
 
     def take_pauses(self) -> list[LanePause]:
@@ -675,7 +678,10 @@ class LaneBroker:
         return controller.pause_s
 
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
-        """Queue parked retries of an instance, as many as its retry budget now allows."""
+        """Queue as many parked retries of an instance as its retry budget now allows.
+
+        A retry is parked if this budget is used up when the retry is requested.
+        """
         budget = instance.retries
         while (
             taken := budget.take(instance.n_requests(), now_s, is_removed=instance.is_removed)
@@ -721,7 +727,7 @@ class LaneBroker:
         *,
         parked: ParkedRetry | None = None,
     ) -> Waiting | None:
-        """Prepare a request to wait in a line; None if it was refused or parked.
+        """Make a request ready to wait in a line; None if it was refused or parked.
 
         A request that was `parked` is not parked again.
         """
@@ -866,11 +872,11 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
 
 
 def _is_busy(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
-    """Whether a refusal without `Retry-After` is congestion although its worker reports otherwise.
+    """Whether a refusal without `Retry-After` is congestion, even if the worker reports otherwise.
 
-    The worker only knows the state of the instance when the request was sent. This state is out of
-    date if the instance has answered a request recently, or if it is still starting and may answer
-    other requests.
+    The worker only knows the state that the instance had when the request was sent. This state is
+    out of date if the instance has answered a request recently. It is also out of date if the
+    instance is still starting and may answer other requests.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)
     is_early = outcome in {"overload", "loading"} and may_be_answered

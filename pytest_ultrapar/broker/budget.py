@@ -5,11 +5,12 @@ They are enforced like any other limit.
 Guarantee: the money spent plus the money reserved for unanswered requests never exceeds the budget,
 as long as no request costs more than was reserved for it. The cost of a request has an upper bound
 if the request sets `max_tokens`. Otherwise the reservation is an estimate. If answers turn out to
-cost more, each request in flight may exceed the budget by the difference.
+cost more, the budget may be exceeded by the difference for each request in flight.
 
 **If no answer comes**, the request may have been billed. Its reservation then counts as spent.
 
-**After a crash**, the record of the spent and reserved money is still in a file (`spending_file`).
+**After a crash**, the record of the spent and reserved money is still in the run's spending file
+(`spending_file`).
 
 **Near the end of a budget**, a case begins only if the money left is enough for this case and for
 the rest of all open cases (`Cases`). Otherwise the run would pay for answers in cases that it
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class BudgetBalance:
-    """The money that may be spent under one limit, in units (`pool.money`).
+    """The budget of one limit, and the money spent and reserved so far, in units (`pool.money`).
 
     Attributes:
         amount: The budget.
@@ -63,7 +64,7 @@ class BudgetBalance:
 
     @property
     def left_of_all(self) -> int:
-        """All units that are left, as far as this host knows, even if it may not spend them all."""
+        """All units left by this host's count, including units that it may not spend."""
         return -1 if self.is_shut else self.amount - self.spent - self.reserved
 
     def reserve(self, units: int) -> None:
@@ -130,7 +131,14 @@ class OpenCase:
         self._take(lane, units)
 
     def settle(self, lane: Lane, *, reserved: int, needed: int, used: int) -> None:
-        """Settle a request that is over, given its reserved, needed and used units."""
+        """Replace the reservation of a request that is over with its cost.
+
+        Args:
+            lane: The lane of the request.
+            reserved: The units that were reserved for it.
+            needed: The units that would have been enough as a reservation.
+            used: The units that it cost.
+        """
         part = self.parts[lane.model]
         part.reserved -= reserved
         part.peak = max(part.peak, part.used + part.reserved + max(needed, used))
@@ -144,9 +152,9 @@ class OpenCase:
 
 CASE_QUANTILE = 0.8
 """A new case is expected to cost as much as this quantile of earlier cases. In 128 simulated runs
-with half the money that they needed, 0.3 % of the started cases ran out of money. At the end, the
-money for 3.3 cases was left, mostly because requests reserve more than they use. With 0.9 the
-figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
+with half the money that they needed, 0.3 % of the started cases ran out of money. At the end,
+enough money for 3.3 cases was left, mostly because requests reserve more than they use. With 0.9
+the figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
 
 
 class Cases:
@@ -180,7 +188,7 @@ class Cases:
         self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
-        """The budgets of a lane.
+        """The budgets that apply to a lane.
 
         If two lanes of a model have the same budgets, the same cases may begin on both.
         """
@@ -238,7 +246,7 @@ class Cases:
         return all(units + claimed.get(name, 0) <= left[name] for name, units in needs.items())
 
     def _claimed(self) -> dict[str, int]:
-        """The units that open cases may still need beyond their reservations, by limit."""
+        """The units that open cases may still need, beyond those used and reserved, by limit."""
         claimed: dict[str, int] = {}
         known: dict[object, dict[str, int]] = {}
         for case in self._open.values():
@@ -255,7 +263,7 @@ class Cases:
     def _takes(self, model: str) -> dict[str, tuple[int, int]]:
         """The expected usage and peak of a case, by the model that receives the requests.
 
-        Until a case of this model has ended, both numbers are taken from its open cases.
+        Until a case of this model has ended, both numbers are taken from the model's open cases.
         """
         if seen := self._seen.get(model):
             return {one: (int(used.value), int(peak.value)) for one, (used, peak) in seen.items()}
@@ -281,7 +289,7 @@ class Cases:
         return {name: sum(both) for name, both in sums.items()}
 
     def _richest(self, model: str) -> Way:
-        """The budgets of one of the model's lanes: the lane with the most money left."""
+        """The budgets of the model's lane that has the most money left."""
         choices = self._choices[model]
         if len(choices) == 1:
             return next(iter(choices))
@@ -298,8 +306,8 @@ class Budgets:
         purses: The budgets, by limit; limits without a budget are left out.
         cases: Decides which cases may begin.
         currency: The currency of all budgets.
-        trouble: Empty as long as spending can be recorded. After a failure, a sentence that gives
-            the reason; no lease is granted any more.
+        trouble: Empty as long as spending can be recorded. If this fails, a sentence that gives the
+            reason; from then on, no lease is granted.
     """
 
     def __init__(self, pool: Pool, file: SpendingFile | None = None) -> None:
@@ -357,7 +365,7 @@ class Budgets:
             purse.is_shut = True
 
     def why_not(self, limit: str, units: int, request: LeaseRequest) -> tuple[str, str]:
-        """The reason for refusing a request that needs `units`, and the kind of the refusal."""
+        """The reason for refusing a request that needs `units`, and the kind of refusal."""
         if self.trouble:
             return self.trouble, NO_LANE
         purse = self.purses[limit]
@@ -433,8 +441,9 @@ class Tariff:
     def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
         """The cost of a lease that was given back, computed from its answer if there is one.
 
-        Without an answer, the cost is the whole reservation. Cached tokens are charged at the full
-        price, because the broker does not know how many there are.
+        Without an answer, the cost is the whole reservation, or 0 if the provider did no work.
+        Cached tokens are charged at the full price, because the broker does not know how many there
+        are.
         """
         if outcome in NEVER_BILLED and not feedback.maybe_billed:
             return 0
@@ -452,8 +461,8 @@ def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:
 
     Args:
         pool: The current pool.
-        spent: The spent units, by lane. The units of a lane that no longer exists count for the
-            pool, and for its provider and key if these still have the same names.
+        spent: The spent units, by lane. The units of a lane that no longer exists count toward the
+            pool, and toward its provider and key if these still have the same names.
     """
     paths = {lane.lane_id: lane.limits for lane in pool.lanes}
     found: dict[str, int] = {}

@@ -25,12 +25,13 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
     """Connect to the broker's process as a worker.
 
     Args:
-        path: The broker's socket.
+        path: The path of the broker's socket.
         token: The broker's token.
         worker: The name of this process in assignments. Each name can have only one connection.
 
     Raises:
-        ConnectionError: No broker listens on the socket, or it refuses the token or the name.
+        ConnectionError: No broker listens on the socket, or the broker does not accept the token
+            and the name within `HANDSHAKE_S` seconds.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -53,7 +54,9 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
 class BrokerClient(BrokerInterface, asyncio.Protocol):
     """A `BrokerInterface` over a Unix socket. Use `connect_broker` to create one.
 
-    All messages that are sent during one iteration of the event loop leave in a single write.
+    The messages of one iteration of the event loop are collected and leave in a single write. Only
+    `SentLate` does not wait for this: it is written at once, together with the messages collected
+    before it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -97,13 +100,16 @@ class BrokerClient(BrokerInterface, asyncio.Protocol):
         return future
 
     def give_signs(self) -> None:
-        """Send a heartbeat now and every `wire.SIGN_S` seconds while the event loop runs."""
+        """Send a heartbeat now and every `wire.SIGN_S` seconds until the connection ends.
+
+        While the event loop is blocked, no heartbeats are sent.
+        """
         if self._lost is None:
             self._send(wire.Alive())
             self._loop.call_later(wire.SIGN_S, self.give_signs)
 
     async def close(self) -> None:
-        """Close the connection. The broker takes back all leases, and all waiting futures fail."""
+        """Close the connection. The broker takes its leases back, and pending futures fail."""
         self._flush()
         if self._transport is not None:
             self._transport.close()

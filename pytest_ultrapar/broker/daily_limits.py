@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import DayClock
 
 Days = tuple[tuple["LimitKind", "DayLedger"], ...]
-"""The ledgers of one limit, each with the kind of limit (`rpd` or `tpd`) that it counts."""
+"""The ledgers of one limit, each with the kind of daily quota (`rpd` or `tpd`) that it counts."""
 
 
 class DailyLimit(msgspec.Struct, frozen=True):
@@ -27,13 +27,13 @@ class DailyLimit(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: The name of the limit.
-        word: The row's kind: `rpd` or `tpd`.
-        late_s: How long after its grant a request may still be at the provider, in seconds.
+        word: The kind of quota: `rpd` or `tpd`.
+        late_s: How many seconds after its grant a request may still be in progress at the provider.
         name: The name of the file; empty if the count is kept for this run only.
-        directory: The directory of the file.
+        directory: The directory that contains the file.
         amount: The units per day, if they differ from the limit's own number; otherwise 0. They
-            differ for the count of all shards on a machine, because this count uses the undivided
-            limit.
+            differ for the count that all shards on a machine share, because that count uses the
+            undivided limit.
     """
 
     limit: str
@@ -45,18 +45,18 @@ class DailyLimit(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The counted units and their limit, for messages: `requests per day for lab/key0`."""
+        """The kind of unit and the limit's name, for messages: `requests per day for lab/key0`."""
         return f"{LIMIT_KINDS[self.word].counts} per day for {self.limit}"
 
     @property
     def memory(self) -> DayMemory:
-        """The file. Use this only if `name` is not empty."""
+        """The file that stores the count. Use this only if `name` is not empty."""
         from pytest_ultrapar.broker.day_file import DayMemory  # noqa: PLC0415 - few pools count days
 
         return DayMemory(Path(self.directory), self.name, self.shown)
 
     def ledger(self, limit: Limit, clock: DayClock, now_s: float) -> DayLedger:
-        """Create the ledger, starting from the current count in the file.
+        """Create the ledger. It continues the count in the file, if there is one.
 
         Raises:
             ConfigError: The file cannot be read or trusted.
@@ -80,17 +80,18 @@ def counted_days(
 ) -> tuple[DailyLimit, ...]:
     """Find the daily limits that apply to these lanes.
 
-    A key that is used on several servers has a file for each of them, and each of these counts must
-    have room for a send. A shard has two counts: one for its own part of the limit, and one for the
-    whole limit. Earlier runs and other shards on this machine also use the second of these counts.
-    A cluster run also has two: the count on its server and the count of this machine.
+    If a key is used on several servers, it has a separate count for each server, in a file of its
+    own. A send must have room in every one of these counts. A shard has two counts: one for its own
+    part of the limit, and one for the whole limit. It shares the second count with earlier runs and
+    with other shards on this machine. A cluster run also has two counts: one for the cluster and
+    one for this machine.
 
     Args:
         pool: The pool with the limits.
         lanes: The lanes that the run may use.
-        identities: The identities of their keys (`pool.keys.key_identity`). Lanes of a simulated
-            provider that the run starts itself are left out: their counts end with the run.
-        directory: The directory of the files.
+        identities: The identity of each lane's key (`pool.keys.key_identity`). Lanes of a simulated
+            provider that the run starts itself are left out, because their counts end with the run.
+        directory: The directory that contains the files.
         shard: The part of the limits that this pool contains, such as `2/4`, or the name of a
             cluster; empty if the pool contains the undivided limits.
     """
@@ -132,7 +133,7 @@ def _file_name(pool: Pool, kind: LimitKind, limit: Limit, lane: Lane, identity: 
 def open_days(
     pool: Pool, counted: Iterable[DailyLimit], clock: DayClock, now_s: float
 ) -> dict[str, Days]:
-    """Open the ledgers, by limit.
+    """Open the ledgers of these daily limits. Return them by the limit's name.
 
     Raises:
         ConfigError: A file cannot be read or trusted.

@@ -1,9 +1,9 @@
 """The file of one daily count. It is locked and rewritten as a whole before units are spent.
 
 Each write replaces the file, and the new file is on disk when the write returns
-(`system/files.py`). A kill or a power failure leaves the old file or the new one, never a partial
-one. The lock is a separate file, because a file that is replaced cannot be locked. The lock uses
-`flock`; `key_lock_file` gives the reasons.
+(`system/files.py`). If the process is killed or the power fails, the old or the new file remains,
+never a partial one. The lock is a separate file, because a lock on the count's own file would stay
+on the old file when that file is replaced. The lock uses `flock`; `key_lock_file` explains why.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 DIRECTORY_VARIABLE = "ULTRAPAR_STATE_DIR"
 VERSION = 2
 _VERSIONS = (b"1", b"2")
-"""The versions that can be read. Entries of version 1 start with two additional numbers."""
+"""The file versions that can be read. Entries in version 1 start with two additional numbers."""
 _MAGIC = b"ultrapar day"
 _LOCK_WAIT_S, _LOCK_LOOK_S = 2.0, 0.002
-"""A process holds the lock for one write, which takes 0.6 ms on a virtual disk and 40 ms on a
-spinning one."""
+"""The maximum wait for the lock, and the time between two attempts, in seconds. A process holds the
+lock during one write, which takes 0.6 ms on a virtual disk and 40 ms on a spinning one."""
 
 Span = tuple[int, int]
-"""When units were sent: start and end, in seconds of the wall clock."""
+"""The period in which units were sent: its start and end, in seconds on the wall clock."""
 
 
 class DayRecord(msgspec.Struct, frozen=True):
-    """The content of a file.
+    """The content of a daily count's file.
 
     Attributes:
-        shown: The counted units and their limit, for messages.
-        sent: The start, the end and the units of each span. A few entries are added every 5
-            minutes.
+        shown: The kind of unit and the limit's name, for messages.
+        sent: The start, the end and the units of each span. While requests are sent, a few entries
+            are added every 5 minutes.
     """
 
     shown: str
@@ -68,7 +68,7 @@ class DayRecord(msgspec.Struct, frozen=True):
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """The directory of the files: `$ULTRAPAR_STATE_DIR`, if this variable is set.
+    """The directory that contains the files: `$ULTRAPAR_STATE_DIR`, if this variable is set.
 
     Otherwise it is `$XDG_STATE_HOME/ultrapar` or, if that variable is not set either,
     `~/.local/state/ultrapar`. The directory may not exist yet: the first write creates it.
@@ -107,28 +107,28 @@ def _state_path(environ: Mapping[str, str]) -> Path:
 
 
 def file_name(counted: str, level: str, name: str, key: str = "") -> str:
-    """The file name of one daily count. It is the same in all runs on a machine.
+    """The file name of one daily count. All runs on a machine use the same name.
 
     Args:
         counted: `requests` or `tokens`.
         level: The level of the limit: `key`, `provider`, ...
-        name: Identifies the limit within its level and key. For `key` it is empty, for `key_model`
-            the family, for `lane` the provider and instance, for `instance` and `provider` the
-            limit's name, for `pool` the names of the providers.
-        key: The `key_identity` of the key if the level is at or below a key, otherwise empty. A key
-            that is used on several servers has several identities, with one file and one ledger for
-            each. Each of them must have room for a send, so that no count is lost if a server is
-            added or removed.
+        name: Identifies the limit within its level and key. It is empty for `key`, the model family
+            for `key_model`, and the provider and instance for `lane`. For `instance` and `provider`
+            it is the limit's name, for `pool` the names of the providers.
+        key: The `key_identity` of the key if the level is `key`, `key_model` or `lane`; otherwise
+            empty. A key that is used on several servers has several identities, with one file and
+            one ledger for each. A send must have room in each of these ledgers, so that no count is
+            lost if a server is added or removed.
 
     Returns:
-        `counted`, followed by a digest.
+        `counted`, a hyphen, and a digest of all arguments.
     """
     said = json.dumps([counted, level, name, key], ensure_ascii=True).encode()
     return f"{counted}-{hashlib.sha256(said).hexdigest()[:40]}"
 
 
 class DayMemory:
-    """The file of one daily count. Several processes may use it: each update takes a lock."""
+    """The file of one daily count. Several processes may share it: each update takes a lock."""
 
     def __init__(self, directory: Path, name: str, shown: str) -> None:
         """Set the path of the file. Nothing is read or written yet.
@@ -137,7 +137,8 @@ class DayMemory:
             directory: The `state_directory`. The first write creates it, readable only by its
                 owner.
             name: The result of `file_name`.
-            shown: The counted units and their limit, for messages: "requests per day for lab/key0".
+            shown: The kind of unit and the limit's name, for messages: "requests per day for
+                lab/key0".
         """
         self.path = directory / f"{name}.day"
         self._lock_path = directory / f"{name}.lock"

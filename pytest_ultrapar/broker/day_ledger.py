@@ -1,32 +1,33 @@
 """The ledger of a daily limit. It counts units (requests or tokens), but does not space them.
 
-Guarantee: the provider never counts more than `amount` units in any 24 hours, or in any calendar
-day of a zone. This is true for any number of runs and processes, no matter when they are killed, if
-the machine's wall clock is right. If the clock is wrong, the provider's own refusal stops sends for
-the day.
+Guarantee: the provider never counts more than `amount` units in any 24 hours or, if the limit has a
+time zone, in any calendar day in that zone. This is true for any number of runs and processes, no
+matter when they are killed, provided that the machine's wall clock is right. If the clock is wrong,
+the provider's own refusal stops sends for the day.
 
-**The time of a send** is known only as a span: from the grant to the answer, or to `late_s` after
-the grant while there is no answer. Spans begin and end at multiples of 5 minutes, so that the file
-stays small. Units become free a day after the end of their span. A calendar day counts the units of
-every span that overlaps it. Within `SKEW_S` of midnight both days must have room, because the
-provider's clock may differ from this machine's.
+**The time of a send** is known only as a span, which begins with the grant. It ends with the answer
+or, while there is no answer, `late_s` after the grant. Spans begin and end at multiples of 5
+minutes, so that the file stays small. Without a time zone, units become free a day after the end of
+their span. With one, a calendar day counts the units of every span that overlaps that day. Within
+`SKEW_S` of midnight both days must have room, because the provider's clock may differ from this
+machine's.
 
 **Written ahead.** Units are granted from a block that is already in the file. The span of a block
 begins when it is written and ends `late_s` later. The next write replaces the block with the units
-that were really sent, and `settle` corrects these to the units that were really used. If a run is
-killed, its last block counts as used. So the file never counts less than was sent. A block is a
-fiftieth of the daily amount. So if the run is killed, at most 2 % of the amount is lost, plus the
-units in flight. A whole day needs about 50 writes. Each write takes 0.6 ms, or 40 ms on a spinning
-disk (2 s for the whole day).
+that were actually sent, and `settle` corrects these to the units that were actually used. If a run
+is killed, its last block counts as used. So the file never counts fewer units than were sent. A
+block is a fiftieth of the daily amount. So if a run is killed, at most 2 % of the amount is lost,
+plus the units of the requests in flight. The whole daily amount needs about 50 writes. Each write
+takes 0.6 ms, or 40 ms on a spinning disk (2 s for the whole amount).
 
-**On the event loop.** A write blocks the broker's event loop. Over 300 writes on an idle virtual
+**On the event loop.** A write blocks the broker's event loop. In 300 writes on an idle virtual
 disk, the median was 0.8 ms and the maximum 9 ms. While other processes kept the disk busy, a write
-took 6 to 10 ms (67 ms at worst). There is one write for each block, and one every few minutes per
-file while requests are sent. With xdist, only the broker's process waits for the write. A thread
-would avoid this wait, but each lane would need another state, "waiting for its block", because no
-request may be sent before the block is on disk. The lock is held for one write, so waiting for the
-lock takes no longer than a write. The limit of 2 s for this wait matters only on a machine that
-stalls.
+took 6 to 10 ms (67 ms at worst). Each block takes one write. In addition, each file is written
+every few minutes while requests are sent. With xdist, only the broker's process waits for the
+write. A thread would avoid this wait, but each lane would need another state, "waiting for its
+block", because no request may be sent before the block is on disk. The lock is held for one write,
+so waiting for the lock takes no longer than a write. The limit of 2 s on this wait matters only if
+the machine stalls.
 """
 
 from __future__ import annotations
@@ -50,30 +51,31 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import DayClock
 
 SKEW_S = 5
-"""The largest difference allowed between the provider's midnight and this machine's."""
+"""The largest difference allowed between the provider's midnight and this machine's, in seconds."""
 DAY_S = 86_400 + 60
 """The length used for "any 24 hours", in seconds. It includes a margin, because NTP may slow down
 or speed up a clock by 500 ppm (43 s per day)."""
 _KEPT_S = 26 * 3600
-"""How long units stay in a file: the longest calendar day has 25 hours. Units that a wrong clock
-dated further into the future than this are also dropped."""
+"""How long units stay in a file, in seconds: the longest calendar day has only 25 hours. If a wrong
+clock dated units further into the future than this, they are also dropped."""
 _BLOCKS = 50
-"""How many blocks make up the amount of a day."""
+"""The number of blocks in the daily amount."""
 _CELL_S = 300
-"""A span consists of whole cells of this many seconds each. In all current time zones, midnight
-falls on a quarter of an hour, and so between two cells."""
+"""A span consists of whole cells, each of this many seconds. In all current time zones, midnight
+falls on a quarter of an hour in UTC, and so between two cells."""
 _LOOK_S = 60
-"""Units become free and days begin at whole minutes, or `SKEW_S` before or after these."""
+"""Units become free and days begin only at multiples of this many seconds (whole minutes), or
+`SKEW_S` before or after them."""
 _RETRY_S = 5.0
-"""If writing a file failed, how long to wait before the next attempt, in seconds."""
+"""How many seconds to wait after a failed write of the file before the next attempt."""
 
 
 class DayReservation(msgspec.Struct):
-    """A reservation for one send. `DayLedger.reserve` returns it, and `settle` takes it back.
+    """A reservation for one send. `DayLedger.reserve` creates it, and `settle` corrects it.
 
     Attributes:
-        units: The units reserved or, once that is known, the units used.
-        span: When they were sent, as far as known.
+        units: The units reserved or, once known, the units used.
+        span: The period in which they were sent; the exact time is not known.
     """
 
     units: int
@@ -81,17 +83,17 @@ class DayReservation(msgspec.Struct):
 
 
 class DayLedger:
-    """Counts units against a daily amount. It is used like `TokenPacer`, in the broker's time.
+    """Counts units against a daily amount. Use it like `TokenPacer`, with the broker's times.
 
     With a file (`DayMemory`) the count continues from run to run. Without a file, the count ends
-    with the object. Forecasts, tests, and a simulated provider that the run starts itself have no
+    with the object. Forecasts, tests, and a simulated provider that the run starts itself use no
     file.
 
     Attributes:
         amount: Units per day.
         trouble: A sentence that says why the last write of the file failed; empty if it succeeded.
-        failing_since_s: Since when grants are blocked only by this failure; infinity if it blocks
-            no grants.
+        failing_since_s: The time since which only this failure has blocked grants; infinity if it
+            blocks no grants.
     """
 
     def __init__(
@@ -104,17 +106,17 @@ class DayLedger:
         memory: DayMemory | None = None,
         late_s: float = 300.0,
     ) -> None:
-        """Read the file, and write nothing.
+        """Read the file. Nothing is written yet.
 
         Args:
             amount: Units per day, >= 1.
             clock: The machine's wall clock.
-            now_s: Now.
+            now_s: The current time, monotonic seconds.
             zone: The time zone of the limit's calendar days; None to count over any 24 hours.
             memory: The file that keeps the count from run to run; None to keep it only in this
                 object.
-            late_s: How long after its grant the provider may still count an unanswered request:
-                the longest time that a request may take.
+            late_s: How many seconds after its grant the provider may still count an unanswered
+                request. This is the longest time that a request may take.
 
         Raises:
             ConfigError: The file cannot be read or trusted.
@@ -126,13 +128,13 @@ class DayLedger:
         self._zone = zone
         self._memory = memory
         self._late_s = late_s
-        # The units that other runs (earlier or parallel ones) have sent, that this run has sent,
-        # and that this run has sent according to the file.
+        # The units sent by other runs (earlier or parallel ones), the units sent by this run, and
+        # the units sent by this run according to the file.
         self._others: Counter[Span] = Counter()
         self._ours: Counter[Span] = Counter()
         self._written: Counter[Span] = Counter()
-        # How many units in the file may still be granted, as long as the span of a send is
-        # `_block`.
+        # How many units that are already in the file may still be granted. Valid as long as the
+        # span of a new send is `_block`.
         self._spare = 0
         self._block: Span = (0, 0)
         # The units that count on each day that may be the current one. Valid until `_used_until_s`.
@@ -150,8 +152,8 @@ class DayLedger:
         """Write the file once, before the first request of a run.
 
         Raises:
-            ConfigError: The file cannot be written: no such directory, no permission, or a full
-                disk.
+            ConfigError: The file cannot be written, for example because its directory cannot be
+                created, permission is missing, or the disk is full.
         """
         self._look(now_s)
         self._draw(0)
@@ -167,9 +169,10 @@ class DayLedger:
         return self._memory is not None
 
     def free_at(self, units: int, now_s: float) -> str:
-        """When this many units become free, as wall-clock time in the limit's zone, for messages.
+        """A phrase for messages that says when this many units become free.
 
-        It is computed from the units that are known now.
+        The time is in the limit's zone, or in UTC without a zone. It is computed from the units
+        that are known now.
         """
         self._look(now_s)
         at_s = self._wall_s + self._free_in_s(units)
@@ -182,8 +185,8 @@ class DayLedger:
     def back_at_s(self, units: int, now_s: float) -> float:
         """When this many units become free, if other hosts have used up the day's remaining units.
 
-        Without a zone this is when the first units of this host become free. Units of other hosts
-        may become free earlier.
+        Without a zone, this is the time at which the first units used on this host become free.
+        Units used on other hosts may become free earlier.
         """
         self._look(now_s)
         return now_s + self._free_in_s(units)
@@ -191,10 +194,10 @@ class DayLedger:
     def ready_at_s(self, units: int, now_s: float) -> float:
         """The earliest time, not before `now_s`, at which a send of this many units is allowed.
 
-        If the result is `now_s`, the units are on disk; this call may have written them. If the
-        result is later, enough units become free at that time, as far as is known now. If the file
-        could not be written (`trouble`), the result is a few seconds from now. It is infinity if
-        the send is larger than the amount.
+        If the result is `now_s`, the units are on disk; this call may have written them. A later
+        result is the time at which enough units become free, according to the units known now. If
+        the file could not be written (`trouble`), the result is a few seconds from now. If the send
+        is larger than the amount, the result is infinity.
         """
         if units > self.amount:
             return math.inf
@@ -231,12 +234,13 @@ class DayLedger:
         return DayReservation(units, self._block)
 
     def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
-        """Record the units that a send used, when its lease is given back; 0 if it was not sent.
+        """Record the units that a send used. Call this when its lease is given back.
 
-        For request counts, pass 1. Until this call, the provider may still count the request up to
-        `late_s` after its grant, so near midnight it counts on both days. Without this call, the
-        reservation stays. You may call this more than once. The file is only written if more units
-        were used than reserved.
+        Pass 0 units if the request was not sent. If it was sent, pass 1 to a ledger that counts
+        requests. Until this call, the provider may still count the request up to `late_s` after its
+        grant, so near midnight it counts on both days. Without this call, the reservation stays.
+        You may call this more than once. The file is written only if more units were used than
+        reserved.
         """
         self._look(now_s)
         before = reservation.span
@@ -252,7 +256,7 @@ class DayLedger:
             self._spare -= more
 
     def close(self, now_s: float) -> None:
-        """Write the true count at the normal end of a run, which frees the units written ahead.
+        """Write the true count at the normal end of a run. This frees the units written ahead.
 
         Never raises: if the write fails, these units stay counted.
         """
@@ -270,7 +274,7 @@ class DayLedger:
     def _look(self, now_s: float) -> None:
         """Read the wall clock, but only once for all calls with the same `now_s`.
 
-        These calls belong to one event of the broker.
+        Such calls belong to the same event in the broker.
         """
         if now_s == self._now_s:
             return
@@ -288,7 +292,7 @@ class DayLedger:
             self._add_up()
 
     def _draw(self, units: int) -> None:
-        """Write this many units ahead, or fewer if there is no room.
+        """Write this many units ahead, or fewer if there is not enough room.
 
         Raises:
             ConfigError: The file cannot be read or written.
@@ -339,7 +343,7 @@ class DayLedger:
         )
 
     def _used_at(self, wall_s: float) -> dict[int, int]:
-        """The units on each day that may be current at `wall_s`, if no more are sent until then."""
+        """The units used on each day that may be current at `wall_s`, if nothing more is sent."""
         used = dict.fromkeys(self._days((wall_s - SKEW_S, wall_s + SKEW_S + 1), wall_s), 0)
         for span, units in self._sent():
             for day in self._days(span, wall_s):
@@ -353,7 +357,7 @@ class DayLedger:
     def _days(self, span: tuple[float, float], wall_s: float) -> range:
         """The days on which units of a span count.
 
-        Without a zone there is only day 0, as long as the units count.
+        Without a zone, there is only day 0, and only as long as the units still count.
         """
         begin, end = span
         if self._zone is None:
@@ -363,7 +367,7 @@ class DayLedger:
         return range(min(first, last), max(first, last) + 1)
 
     def _free_in_s(self, units: int) -> float:
-        """Seconds until this many units are free, if no more are sent until then."""
+        """Seconds until this many units are free, if nothing more is sent."""
         if self._zone is None:
             missing = units - self._room()
             for (_, end), n in sorted(self._sent(), key=lambda one: one[0][1]):

@@ -1,7 +1,7 @@
 """The debug log: one line for each lease, request, retry and episode, written with a logger.
 
 It contains no prompts, answers or error messages, so you can share it. Callers check `is_on` first,
-so this check is the only cost of a run without the log.
+so in a run without the log, this check is the only cost.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome, LeaseRequest
 
-# Keep this logger out of the hierarchy: pytest would show its records, and a suite could disable
-# it.
+# Keep this logger out of the hierarchy: otherwise pytest would show its records, and a suite could
+# disable it.
 LOG = logging.Logger("pytest_ultrapar.debug")
 
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
-"""A value needs no quotes in a line if it consists of visible ASCII characters except `"`, `=` and
-the backslash."""
+"""A value in a line needs no quotes if it consists of visible ASCII characters other than `"`, `=`
+and the backslash."""
 
 
 def is_on() -> bool:
@@ -39,7 +39,7 @@ def is_on() -> bool:
 
 
 def tell(event: str, **values: str | float | None) -> None:
-    """Write a line.
+    """Write a line to the log.
 
     Args:
         event: The event, in two words.
@@ -51,7 +51,7 @@ def tell(event: str, **values: str | float | None) -> None:
 
 
 def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
-    """Log a request for a lease, and its result when the future is done."""
+    """Log a request for a lease now, and the result as soon as the future is done."""
     asked_s = boot_s()
     tell_own = partial(tell, request=request.request_id, case=request.case_id)
     opens, group = "yes" if request.opens else "no", request.group or None
@@ -85,7 +85,7 @@ def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
 
 
 def tell_return(lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None) -> None:
-    """Log the return of a lease."""
+    """Log that a lease was given back."""
     tell(
         "lease returned",
         lease=lease.lease_id,
@@ -97,14 +97,14 @@ def tell_return(lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None
 
 
 class DebugLog(logging.FileHandler):
-    """Writes records to `debug-<worker>.log` until it is closed, and flushes each line."""
+    """Writes log records to `debug-<worker>.log` until `close`, and flushes each line."""
 
     def __init__(self, directory: Path, worker: str, redact: Callable[[str], str]) -> None:
-        """Open the log. If an interrupted run left a file, append to it.
+        """Open the log. If an interrupted run left a log, append to that file.
 
         Args:
             directory: The run's directory.
-            worker: `gw0`, ...; `main` without xdist.
+            worker: The worker's name: `gw0`, `gw1`, ...; `main` without xdist.
             redact: Removes secrets from a line.
 
         Raises:
@@ -121,7 +121,8 @@ class DebugLog(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
         """Return a line without secrets.
 
-        It contains UTC time, the time as in `attempts`, the event and the values.
+        The line contains the UTC time, the monotonic time as in the table `attempts`, the event and
+        its values.
         """
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return self._redact(f"{at[:23]}Z {boot_s():.6f} {record.getMessage()}".rstrip())

@@ -1,8 +1,8 @@
-"""A host's demand for the limits that hosts share.
+"""A host's demand for units of the limits that hosts share.
 
 It is computed once a second, not for each request. It includes not only waiting requests, but also
 cases that could be claimed. Otherwise no host would ever start: a host without a share would claim
-no cases, and so would have no waiting requests.
+no cases, would therefore have no waiting requests, and would get no share.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import WorkerState
 
 TELLING_ANSWERS = 5
-"""How many answers are needed to estimate the duration of an answer."""
+"""The duration of an answer is estimated only from at least this many answers."""
 ROOM = 1.5
-"""A margin, because answers may become faster by this factor. If a host's demand is too low, the
-host runs out of units. If the demand is too high, the host only gets more units that no other host
+"""A margin: answers may become faster by up to this factor. If a host's demand is too low, the host
+runs out of units. If the demand is too high, the host only gets more units that no other host
 wants."""
 SOON_S = 10.0
-"""How far ahead a host requests units of counted rows, in seconds."""
+"""A host requests the units of counted rows (`rpd`, `tpd` and `budget`) that it could spend in this
+many seconds."""
 LOOKED_FOR = 2
-"""An estimated limit may grow by this factor before the next renewal."""
+"""An estimated limit may grow by up to this factor before shares are renewed."""
 PAUSED_S = 2.0
-"""If a lane pauses for longer than this, there is no demand for it: shares are renewed before its
-pause ends."""
+"""If a lane stays paused for more than this many seconds, the host requests no units for it yet:
+shares are renewed before the pause ends."""
 
 
 class LaneDemand(msgspec.Struct, frozen=True):
@@ -45,8 +46,9 @@ class LaneDemand(msgspec.Struct, frozen=True):
 
     Attributes:
         requests: How many requests the host could have in flight on the lane.
-        unit: The smallest useful share of token rows. It is the largest waiting reservation or, if
-            no reservation waits, the last one; 1 if neither is known.
+        unit: The smallest useful share of a row that counts tokens: the largest reservation that a
+            request is waiting for. If no request is waiting, it is the last reservation; 1 without
+            any reservation.
     """
 
     requests: int
@@ -54,11 +56,11 @@ class LaneDemand(msgspec.Struct, frozen=True):
 
 
 class RowDemand(msgspec.Struct, frozen=True):
-    """A host's demand for one row.
+    """A host's demand for one row of a limit.
 
     Attributes:
         units: All units that the host could use, including the units that it holds. For counted
-            rows: the units that it could spend soon.
+            rows (`rpd`, `tpd` and `budget`): the units that it could spend soon.
         unit: The smallest useful share above 0; at least 1.
     """
 
@@ -112,7 +114,7 @@ def wants_of(
 def _demand(
     table: LaneTable, workers: Collection[WorkerState], unclaimed: Mapping[str, int]
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """For each model: its possible requests in flight, and the most tokens and money of one."""
+    """For each model: the possible requests in flight, and the most tokens and money for one."""
     busy: Counter[str] = Counter()
     openings: Counter[str] = Counter()
     largest: Counter[str] = Counter()
@@ -139,8 +141,8 @@ def _demand(
                 for lane in waiting.lane_set.lanes:
                     needs = table.needs(lane, waiting.request)
                     costliest[model] = max([costliest[model], *needs.values()])
-    # An open episode without a request in flight has another one to send. Requests to roles count
-    # under the role's model.
+    # An open episode without a request in flight still has a request to send. A request to a role
+    # counts for the role's model.
     n_open = table.progress.n_open()
     demand: Counter[str] = Counter()
     for model in table.models:
@@ -155,13 +157,14 @@ def _add_groups(
     of_model: Counter[str],
     of_lane: dict[LaneState, int],
 ) -> Counter[str]:
-    """Add the demand of each group to its own lanes only; return the demand by model.
+    """Add each group's demand to the group's own lanes only; return the demand by model.
 
     Args:
         table: All lanes.
         workers: All workers.
         groups: The number of cases that could be claimed now, by group.
-        of_model: The requests that could be in flight, by model, including open and waiting cases.
+        of_model: The requests that could be in flight, by model, including those from open and
+            waiting cases.
         of_lane: The same numbers by lane. This function changes them.
     """
     demand = of_model.copy()
@@ -212,12 +215,12 @@ def _unit(lane: LaneState, waiting: int) -> int:
 
 
 def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneState, float]:
-    """The fraction of its possible requests that each lane is likely to get.
+    """For each lane, the fraction of its possible requests that it is likely to get.
 
     If there are more lanes than requests, most lanes get fewer than they could take. For example,
-    the last case could use any of twenty keys, but uses only one. Without this fraction, its host
-    would keep half the rate of each key away from other hosts. Lanes on which the host has no share
-    do not reduce the fraction of the others.
+    the last case could use any of twenty keys, but uses only one. Without this fraction, the host
+    of that case would take half of every key's rate away from another host. Lanes in which the host
+    has no share do not reduce the fractions of its other lanes.
     """
     of_model: dict[str, list[LaneState]] = {}
     for lane in lanes:
@@ -233,7 +236,7 @@ def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneSt
 
 
 def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter[str]) -> int:
-    """How many requests the lanes of a limit could have in flight, up to each model's demand."""
+    """How many requests could be in flight on a limit's lanes, up to each model's demand."""
     by_model: Counter[str] = Counter()
     for lane in limit.lanes:
         by_model[lane.model.name] += lanes[lane]
@@ -263,7 +266,7 @@ def _undivided(want: RowDemand, word: str, limit: LimitState) -> RowDemand:
 
     If several hosts estimated the same limit, each of them would probe beyond it, and each would
     get refusals caused by the others. A host without a share of the row requests the whole row or
-    nothing. The host with a share takes more units as they become free.
+    nothing. The host that has a share takes more units as they become free.
     """
     row, controller = limit.shares.rows[word], limit.controller
     assert controller is not None

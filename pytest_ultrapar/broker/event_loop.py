@@ -1,8 +1,8 @@
 """Runs the broker on an event loop: sets its timers, and handles all events except requests.
 
-The broker only reacts: each method takes the time and returns the messages to send. `local.py` (in
-this process) and `server.py` (over a socket) pass requests to `broker`, and then call `arm`. All
-other events are handled here.
+The broker only reacts: each of its methods takes the current time and returns the messages to send.
+`local.py` (in this process) and `server.py` (over a socket) pass requests to `BrokerLoop.broker`,
+and then call `BrokerLoop.arm`. All other events are handled here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Shares(Protocol):
     def start(self, host: BrokerLoop) -> None:
         """Start. Called once, on the running loop.
 
-        Use `host.move` for calls of `host.broker` that return actions. An error ends the broker.
+        Use `host.move` for calls to `host.broker` that return actions. If this method raises an
+        error, the broker ends.
         """
 
     def close(self) -> None:
@@ -46,7 +47,7 @@ class Shares(Protocol):
 
 
 class BrokerLoop:
-    """Wakes the broker in time, passes on the load of servers, and writes the history files.
+    """Wakes the broker on time, reports the servers' load to it, and writes the history files.
 
     Attributes:
         broker: The broker. Call it only on the loop's thread, and then call `arm`.
@@ -68,8 +69,8 @@ class BrokerLoop:
             settings: See `BrokerSettings`.
             clock: Source of all times.
             loop: The event loop for the timers. It need not run yet.
-            carry_out: Called with the actions that follow from timers and from reports of server
-                load.
+            carry_out: Called with the actions that the broker returns for all events except
+                requests, such as timers and reports of server load.
             on_broken: Called if the broker fails and cannot serve any more requests.
 
         Raises:
@@ -118,7 +119,7 @@ class BrokerLoop:
         return self._clock.now_s()
 
     def arm(self) -> None:
-        """Set the timer for the broker's next wake. Call this after every call of the broker."""
+        """Set the timer for the broker's next wake-up. Call this after every call to the broker."""
         wake_s = self.broker.next_wake_s()
         if wake_s is None or wake_s >= self._timer_s:
             # A timer that fires too early costs one call; cancelling it every time costs more.
@@ -130,7 +131,7 @@ class BrokerLoop:
         self._timer = self.loop.call_at(self.loop.time() + delay_s, self._tick)
 
     def close(self) -> None:
-        """Stop the timer, and write the remaining history and daily limits. Idempotent."""
+        """Stop the timer, and write the rest of the history and the daily counts. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -155,8 +156,8 @@ class BrokerLoop:
             move: Calls the broker and returns its actions.
 
         Raises:
-            Exception: The error that `move` raised. After this error, the broker serves no more
-                requests.
+            Exception: The error that the argument `move` raised. After this error, the broker
+                serves no more requests.
         """
         if self._is_closed:
             return
@@ -164,7 +165,8 @@ class BrokerLoop:
             self._carry_out(move())
             self.arm()
         except Exception as error:
-            # No caller can report this error, and without this all requests would wait forever.
+            # No caller can report this error. If it were not reported here, all requests would wait
+            # forever.
             self._watch.stop()
             self._on_broken(error)
             raise
@@ -175,7 +177,7 @@ class BrokerLoop:
         try:
             self._shares.start(self)
         except Exception as error:
-            # Without this, all requests would wait forever.
+            # If the error were not reported here, all requests would wait forever.
             self._watch.stop()
             self._on_broken(error)
             raise

@@ -24,9 +24,11 @@ class GroupState(Timer):
         n_left: How many of its cases have not ended.
         n_open: How many of its episodes are open.
         has_opened: Whether any of its episodes has ever been opened.
-        startable_s: When `after` and `start_after_s` allow it to start; infinity while unknown.
-        admits: Whether its gate is open. Its lines are linked only while the gate is open.
-        lines: Its lines with at least one request.
+        startable_s: The earliest time at which the rule's `after` and `start_after_s` allow it to
+            start; infinity while this time is not known.
+        admits: Whether its gate is open: whether its opening requests may be served now. Only then
+            are its lines linked, so that the scheduler sees them.
+        lines: Its lines (`waiting.Line`) in which at least one opening request is waiting.
         sets: The lanes it may use, by model. Entries are added as requests arrive.
     """
 
@@ -50,7 +52,7 @@ class GroupState(Timer):
         return self._shut_s if self.admits else self._shut_s + (now_s - self._shut_since_s)
 
     def set_gate(self, now_s: float, *, admits: bool) -> None:
-        """Open or shut the gate, and show or hide the waiting lines."""
+        """Open or shut the gate, and show the group's lines to the scheduler or hide them."""
         if admits is self.admits:
             return
         if admits:
@@ -66,13 +68,15 @@ class GroupState(Timer):
 
 
 class GroupBook:
-    """All groups of the assignment, and the cases that have ended.
+    """All groups in the assignment, and the cases that have ended.
 
-    Groups with the same `exclusive` name share a lock. A group takes the lock when it gets the
-    first request that could start if it held the lock. It releases the lock when its last case has
-    ended, or when that request is withdrawn or refused before any episode was opened.
+    Groups with the same `exclusive` name share a lock. A group takes a free lock as soon as its
+    `startable_s` has come and one of its opening requests is waiting. It releases the lock when its
+    last case has ended. It also releases the lock if all of its waiting requests are withdrawn or
+    refused before any of its episodes was opened.
 
-    When a gate opens, the lanes that its requests may use are checked again.
+    The gate of a group is open while its opening requests may be served. When a gate opens, all
+    lanes of the models that the group's waiting requests need are checked again.
     """
 
     def __init__(self, wakes: TimerQueue, look_at: Callable[[Iterable[LaneState]], None]) -> None:
@@ -118,7 +122,7 @@ class GroupBook:
         return self._groups.get(name)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
-        """Apply an assignment, and open the gates that it allows to open.
+        """Apply an assignment, and open the gate of each group that may start now.
 
         Open episodes and ended cases stay counted. A later assignment is made if a worker is
         replaced and the new worker has another name. It only changes rules.
@@ -156,7 +160,7 @@ class GroupBook:
         return [state for state in orphans if state.lines]
 
     def end_case(self, case_id: str, now_s: float) -> None:
-        """Count a case as ended, and open the gates that waited for it. Idempotent."""
+        """Count a case as ended, and open the gates of groups that waited for this. Idempotent."""
         if case_id in self.ended:
             return
         self.ended.add(case_id)
@@ -179,7 +183,7 @@ class GroupBook:
             self._look_at(model.lanes)
 
     def went_quiet(self, group: GroupState, now_s: float) -> None:
-        """Release the group's lock if the group has no waiting request and is not running."""
+        """Release the group's lock if the group has no waiting requests and is not running."""
         is_running = group.has_opened and (group.n_left or group.n_open)
         if not group.lines and not is_running:
             self._release_lock(group, now_s)

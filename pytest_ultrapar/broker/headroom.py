@@ -1,21 +1,21 @@
 """Headroom: extra spacing between sends, so that late sends do not exceed a limit.
 
-A send is granted at one time, and the provider counts it later. Sends are therefore spaced over
-`window + spare_s`. Even if the first of n + 1 such sends is late by up to `spare_s`, they still
-span the whole window. `late_s` is called the *promise*: the longest delay that is expected for
-sends, and that the spare time covers.
+The provider counts a send some time after it was granted. The `n` sends that a limit allows per
+window are therefore spaced over `window + spare_s`. Even if the first of `n + 1` sends is late by
+up to `spare_s`, these sends still span a whole window. `late_s` is called the *promise*: the
+longest delay that is expected of a send and that the spare time covers.
 
-If a send is later than promised, the run makes up for it: the client reports the delay, and the
-limit grants all later sends that much later. This costs the time by which the delay exceeded the
-promise. If that time is longer than the interval between two sends, it is cheaper not to send the
-request and to request another lease (`Lease.send_by_s`).
+If a send is later than promised, the run makes up for the excess: the part of the delay that
+exceeds the promise. The client reports the delay, and all later sends are postponed by the excess.
+If the excess is longer than the interval between two sends, it is cheaper not to send the request
+and to request another lease (`Lease.send_by_s`).
 
 A long promise slows down every send. A short promise leaves more delays to make up for. The run
 measures the delays of its own sends, and chooses the promise that costs the least throughput. For a
-window of one second, 10 ms are enough on an idle machine, and 50 ms may not be enough on a busy
-one. Some providers count over shorter periods than they declare: for example, they enforce a limit
-per minute in slices of a second. Therefore the first refusal by a rate limit sets the spare time to
-5 %, which covers jitter of 50 ms in such a slice.
+window of one second, a promise of 10 ms is enough on an idle machine, but even 50 ms may not be
+enough on a busy one. Some providers count over shorter periods than they declare: for example, they
+enforce a limit per minute in slices of a second. Therefore the first refusal by a rate limit sets
+the spare time to 5 % of the window, which covers jitter of 50 ms in such a slice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LATE_S = (
     *(0.01, 0.0125, 0.016, 0.02, 0.025, 0.032, 0.04, 0.05, 0.063, 0.08),
     *(0.1, 0.125, 0.16, 0.2, 0.25, 0.32, 0.4, 0.5, 0.63, 0.8, 1.0),
 )
-"""The possible promises, in seconds. Delays of the network are not measured, so no promise is
+"""The possible promises, in seconds. Delays in the network are not measured, so no promise is
 shorter than the first of these."""
 SEEN_S = (*LATE_S, 2 * LATE_S[-1])
 """The classes of delays, in seconds. Each delay is rounded up to the next class. Delays above the
@@ -36,29 +36,29 @@ last class are counted in that class."""
 MEMORY = 200
 """Each time the count of sends reaches this number, the weight of all sends so far is halved."""
 AT_LEAST_EVERY_S = 2.0
-"""The shortest time between two choices of a promise: each takes 50 us, and a pool may have
-hundreds of limits."""
+"""The minimum time between two choices of a limit's promise, in seconds. Each choice takes 50 us,
+and a pool may have hundreds of limits."""
 OF_WAKE = 0.5
-"""The share of a promise that the broker itself may use up if it wakes late for a send."""
+"""The share of a promise that the broker itself may use up by waking too late to grant a send."""
 REFUSED_SHARE, REFUSED_AGAIN_SHARE = 0.05, 0.1
-"""Spare time after a refusal, as shares of the window. After a first refusal, `REFUSED_SHARE`
-applies for the rest of the run. If there is a refusal while it applies, `REFUSED_AGAIN_SHARE`
-applies for a while."""
+"""The spare time after a refusal, as a share of the window. After the first refusal,
+`REFUSED_SHARE` applies for the rest of the run. If a request is refused while the spare time is
+already that long, `REFUSED_AGAIN_SHARE` applies for a while."""
 AGAIN_WINDOWS, AGAIN_TIMES = 10, 2
-"""`REFUSED_AGAIN_SHARE` applies for `AGAIN_WINDOWS` windows. By then, the reason for late sends is
-gone, for example the start of fifteen processes at the same time. If the provider still refuses
-requests after this share was used `AGAIN_TIMES` times, it allows less than declared."""
+"""`REFUSED_AGAIN_SHARE` applies for `AGAIN_WINDOWS` windows. By then, a temporary reason for late
+sends is gone, such as fifteen processes that start at the same time. If the provider still refuses
+requests after this share was used `AGAIN_TIMES` times, the provider allows less than declared."""
 SLICE_S = 1.0
 """The shortest slice in which a provider is assumed to count, in seconds. After a refusal, the
 promise is at most `REFUSED_SHARE` of this slice."""
 
 
 Promise = Callable[[float], float]
-"""A function that returns the promise for a window, both in seconds."""
+"""A function that takes the length of a window and returns its promise, both in seconds."""
 
 
 def first_late_s(window_s: float) -> float:
-    """The promise before any send was observed: 5 % of the window, but at most 0.1 s.
+    """The promise before any send has been observed: 5 % of the window, but at most 0.1 s.
 
     In a test, fifteen workers on two cores opened their first connections at the same time, and
     sent their first requests up to 70 ms late. At 18 requests per second without spare time, 3 of
@@ -88,10 +88,10 @@ def longest_spare_s(window_s: float) -> float:
 
 
 class Headroom:
-    """The time added to one window of one limit. Does no I/O.
+    """The spare time that is added to one window of a limit. Does no I/O.
 
-    Guarantee: the delay that is promised to a lease when it is granted stays reserved as spare time
-    for a whole window. This is true even if the promise or the spare time changes.
+    Guarantee: the delay that a lease was promised at its grant stays covered by spare time for a
+    whole window. This is true even if the promise or the spare time changes in the meantime.
 
     Attributes:
         window_s: The window, seconds.
@@ -120,7 +120,7 @@ class Headroom:
         return min(self.late_s + self.interval_s, longest_late_s(self.window_s))
 
     def make_up(self, late_s: float, made_up_s: float) -> float:
-        """Record a late send, and return how much longer all later sends must wait.
+        """Record a late send, and return how many more seconds all later sends must wait.
 
         If several sends are late together, their delays do not add up, because only the distance to
         later sends matters. For example, the first sends are all late because they open their
@@ -172,8 +172,8 @@ class Headroom:
         """Widen the spacing after a request was refused by a rate limit.
 
         Returns:
-            Whether wider spacing is the solution. If not, even wider spacing would not help,
-            because the provider allows less than declared.
+            Whether wider spacing can prevent such refusals. If not, the spacing has not changed:
+            the provider allows less than declared.
         """
         if granted_s <= self._taught_s:
             # It was sent in the same burst as the request whose refusal already widened the
@@ -193,7 +193,7 @@ class Headroom:
         return True
 
     def _cheapest_s(self) -> float:
-        """The promise with which wider spacing and making up for delays cost the fewest sends."""
+        """The promise for which wider spacing and making up for delays cost the fewest sends."""
         longest_s = longest_late_s(self.window_s)
         best_s, least = self._first_s, math.inf
         for late_s in LATE_S:
@@ -210,5 +210,5 @@ class Headroom:
         return best_s
 
     def _made_up(self, seen_s: float, late_s: float) -> float:
-        """How many sends it costs to make up for a send with this delay, given this promise."""
+        """The number of sends lost by making up for a send with this delay, given this promise."""
         return min(1.0, max(0.0, seen_s - late_s) / self.interval_s)

@@ -1,4 +1,4 @@
-"""The health of a lane: the effect of each outcome on it, and the circuit breaker."""
+"""The health of a lane: how each outcome affects the lane, and the circuit breaker."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
 
 RETRY_AFTER_JITTER = 0.1
-"""A pause is up to this share longer than requested, so that lanes do not return together."""
+"""A pause is longer than requested by up to this share, so that lanes do not all return at once."""
 UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
-"""If the run does not wait for servers, a lane is removed after `UNREACHABLE_S` seconds without a
-connection. If its instance has never answered, the lane is removed after `NEVER_REACHED_S`
-seconds."""
+"""If the run does not wait for servers, a lane is removed when its server has been unreachable or
+loading its model for `UNREACHABLE_S` seconds. If the lane's instance has never answered,
+`NEVER_REACHED_S` seconds are enough."""
 NEVER_ANSWERED_S = 60.0
-"""If an instance has never answered and fails in another way, its lane is removed after this many
-seconds."""
+"""If an instance has never answered and its requests fail in other ways, its lane is removed after
+this many seconds."""
 _LATE_S = 5.0
-"""If a process wakes this much later than the end of a pause, it was suspended or the clock has
-jumped."""
+"""If a process wakes more than this many seconds after the end of a pause, the process was
+suspended or the clock has jumped."""
 _HOPELESS_COUNT = 5
-"""A lane is never removed for fewer than this many failures or refusals in a row, however long they
-took: the requests themselves may be the cause. The breaker's own threshold is
-`failure_classes.FAILURES.after`."""
+"""A lane is removed for repeated failures or refusals only after at least this many in a row,
+however long they took. With fewer, the requests themselves may be the cause. The breaker's own
+threshold is `failure_classes.FAILURES.after`."""
 Cause = Literal["rate", "breaker"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The lane pauses until `until_s`. `reason` is one sentence for users."""
+    """The lane pauses until `until_s`. `reason` is a sentence that is shown to users."""
 
     until_s: float
     reason: str
@@ -62,7 +62,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The lane, or everything within `scope`, is removed for the rest of the run."""
+    """The lane and all other lanes in `scope` are removed for the rest of the run."""
 
     scope: Scope
     reason: str
@@ -70,7 +70,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The lane's pause ends early: its probe came back."""
+    """The lane's pause ends early, because its probe or check is over."""
 
 
 Verdict = Pause | Removal | Resume
@@ -80,17 +80,17 @@ Verdict = Pause | Removal | Resume
 class LaneHealth:
     """Decides when a lane pauses or is removed, based on the outcomes of its leases.
 
-    Pure: the caller passes time and randomness. Outcomes of one burst count once: only a request
-    granted after the end of the last pause gives new information.
+    Pure: the caller passes time and randomness. The outcomes of one burst count as one: only a
+    request granted after the end of the last pause gives new information.
 
     Attributes:
-        lane: The lane, whose names appear in reasons.
+        lane: The lane. Its names appear in the reasons.
         rng: Source of all jitter, seeded by the caller.
-        episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
-            no request for that long is removed: by then, every case that was open at its last
+        episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered no
+            request for that long is removed: by then, every case that was open at the lane's last
             answer has ended.
-        wait_for_servers_s: How long to wait for a server that is not there or is loading its model.
-            If this is 0, `UNREACHABLE_S` and `NEVER_REACHED_S` apply.
+        wait_for_servers_s: How long to wait for a server that cannot be reached or is loading its
+            model, in seconds. If this is 0, `UNREACHABLE_S` and `NEVER_REACHED_S` apply.
         has_answered: Returns whether the lane's instance has ever answered.
         base_url: The URL of the lane's instance, which appears in reasons; empty if unknown.
         on_trial: Whether the lane's breaker is half-open, so that the next lease is its probe.
@@ -121,14 +121,14 @@ class LaneHealth:
 
     @property
     def n_opened(self) -> int:
-        """How often its breaker opened."""
+        """How often its breaker has opened."""
         return self._breaker.n_opened
 
     @property
     def awaits(self) -> str:
-        """The problem of the server that the lane waits for, and the longest wait.
+        """If the lane is waiting for its server: the server's problem and the longest wait.
 
-        Empty if the lane does not wait for a server.
+        Empty if the lane is not waiting for a server.
         """
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
@@ -150,20 +150,21 @@ class LaneHealth:
         """Decide how a lease's outcome affects the lane.
 
         Args:
-            outcome: The outcome of the request: a `LeaseOutcome`, or `lost` if its holder is lost.
-            retry_after_s: How many seconds the provider asked to wait. A value that is not finite
-                and > 0 is ignored.
+            outcome: The outcome of the request: a `LeaseOutcome`, or `lost` if the worker that held
+                the lease is gone.
+            retry_after_s: How many seconds the provider asked the client to wait. The value is
+                ignored unless it is finite and > 0.
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
-            pending: How many other requests of the lane are in flight.
-            pause_s: After a refusal that does not say how long to wait: how long the lane should
-                pause now that its limit was lowered; None for a back-off.
+            pending: How many other requests are in flight on the lane.
+            pause_s: For a refusal that does not say how long to wait: how many seconds the lane
+                should pause, because its limit was lowered. None for a back-off instead.
             request: The request, if it may itself be the reason for a refusal; None for a check,
                 and for a request that belongs to no case.
-            words: As in `Feedback`.
+            words: See `Feedback`.
 
         Returns:
-            None if nothing changes. A `Pause` ends later than the one before it, with two
+            None if nothing changes. A new `Pause` ends later than the last one, with two
             exceptions: a `Resume` came in between, or the new `Pause` takes the place of a
             `Resume`, because another pause has not ended yet.
         """
@@ -204,7 +205,7 @@ class LaneHealth:
         return self.resume(now_s) if is_back and verdict is None else verdict
 
     def was_unused(self, since_s: float, now_s: float) -> None:
-        """Exclude a period from the lane's silence, because no request could be sent during it."""
+        """Do not count the time since `since_s` as silence: no request could be sent then."""
         breaker = self._breaker
         if breaker.silent_since_s is not None:
             breaker.silent_since_s += now_s - max(since_s, breaker.silent_since_s)
@@ -215,16 +216,17 @@ class LaneHealth:
         """Pause until `until_s`, because the provider asked another host to wait until then.
 
         Returns:
-            None if the lane already pauses until then or longer.
+            None if a rate limit already pauses the lane until then or longer.
         """
         return self._pause_until(until_s, f"on another host: paused for {until_s - now_s:.2f} s")
 
     def wake(self, now_s: float) -> Pause | Removal | None:
-        """End the lane's pause when its time is over.
+        """End the lane's pause. Call this at the time at which the pause should end.
 
         Returns:
             None if the lane may be used (at first by only one request if it is `on_trial`). A
-            removal if the lane has been silent for too long.
+            removal if the lane has been silent for too long. A new pause if the breaker is still
+            open.
         """
         # If the process wakes much too late, it was suspended or the clock has jumped. The lane was
         # then not silent.
@@ -243,7 +245,7 @@ class LaneHealth:
         return None
 
     def probe(self, granted_s: float, end_s: float) -> Pause:
-        """Record the grant of the only request of a lane on trial. The request ends by `end_s`."""
+        """Record the grant of a probe, the only request on a lane on trial. It ends by `end_s`."""
         self.on_trial = False
         self._breaker.probe(granted_s)
         lane = self.lane.lane_id
@@ -252,7 +254,7 @@ class LaneHealth:
         return self._pause()
 
     def hold(self, until_s: float) -> Pause:
-        """Pause until `until_s`, during a check. `resume` or an answer ends the pause."""
+        """Pause for a check, at most until `until_s`. `resume` or an answer ends the pause."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
             f"lane {self.lane.lane_id} is paused until a check shows whether it still works"
@@ -325,7 +327,7 @@ class LaneHealth:
         return self._pause_until(now_s + pause_s, f"{said}: paused for {pause_s:.2f} s")
 
     def _pause_until(self, until_s: float, said: str) -> Pause | None:
-        # Use the longest requested wait, because answers of one burst overtake each other.
+        # Use the longest requested wait, because the answers in a burst may overtake each other.
         if until_s <= self._rate_until_s:
             return None
         self._rate_until_s = until_s
@@ -356,7 +358,7 @@ class LaneHealth:
         return self._pause()
 
     def _given_up(self, now_s: float) -> Removal | None:
-        """A removal if the lane was silent for as long as its kind of failure allows, or None."""
+        """A removal if the lane was silent for as long as its kind of failure allows; else None."""
         breaker = self._breaker
         since_s = breaker.silent_since_s
         if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
@@ -403,23 +405,24 @@ RECENT_LEAST = 10
 """The breaker also opens if at least this many requests came back in the last `RECENT_S` seconds
 and more than half of them failed."""
 JITTER = 0.1
-"""The breaker stays open up to this share longer, so that lanes do not return together."""
+"""The breaker stays open longer by up to this share, so that lanes do not all return at once."""
 State = Literal["closed", "open", "half_open", "probing"]
 
 
 class Breaker:
     """Lets all requests pass when closed, none when open, and one at a time when half-open.
 
-    Pure: the caller passes time and randomness. If a time is earlier than the last one, the last
-    one is used instead. Requests granted before the breaker last opened give no new information and
-    are ignored.
+    Pure: the caller passes time and randomness. If the time passed is earlier than in the previous
+    call, the previous time is used instead. Requests granted before the breaker last opened give no
+    new information and are ignored.
 
     Attributes:
         state: `probing` means half-open, with its one request in flight.
-        until_s: While open: when it becomes half-open.
+        until_s: While the breaker is open: when it becomes half-open.
         n_opened: How often the breaker went from closed to open.
-        silent_since_s: Since when the lane has been silent; None after an answer. It is the later
-            of two times: the grant of the first failed request and the last answer.
+        silent_since_s: Since when the lane has been silent; None after an answer. This is the later
+            of two times: the last answer, and the grant of the first request that has failed since
+            then.
         n_in_row: How many failures were counted since the last answer.
         rule: The rule of the last failure that opened the breaker; None after an answer.
     """
@@ -481,7 +484,7 @@ class Breaker:
             rule: When this kind of failure opens the breaker, and for how long.
             granted_s: When the request was granted.
             now_s: When it failed.
-            pending: How many other requests of the lane are in flight.
+            pending: How many other requests are in flight on the lane.
 
         Returns:
             Whether the failure opened the breaker (until `until_s`).
@@ -520,7 +523,7 @@ class Breaker:
         return True
 
     def void(self, granted_s: float) -> bool:
-        """Record a request that shows nothing: it was unsent, given up, or lost with its holder.
+        """Record a request that tells nothing about the lane: it was unsent, given up, or lost.
 
         Returns:
             Whether this request was the probe, so that the next one may be the new probe.
@@ -537,7 +540,7 @@ class Breaker:
             self.state = "half_open"
 
     def probe(self, granted_s: float) -> None:
-        """Record that the one request of a half-open breaker was granted."""
+        """Record the grant of the one request that a half-open breaker lets pass."""
         # Only one request is sent, regardless of the seats: a server that has just recovered would
         # fail again under the load of all waiting requests.
         self.state = "probing"
@@ -548,13 +551,14 @@ class Breaker:
 
 
 class _Recent:
-    """Counts the requests that came back in the last `RECENT_S` seconds, and those that failed.
+    """Counts the requests that came back in the last `RECENT_S` seconds, and how many failed.
 
-    It keeps one count for each second, because a lane with 300 requests a second would fill a list
-    of 9,000 entries.
+    It keeps one count for each second: for a lane with 300 requests a second, a list of all
+    requests would have 9,000 entries.
 
     Attributes:
-        n_now: Requests in the second that ends at `until_s`; `n_failed_now` of them failed.
+        n_now: The requests that came back in the second that ends at `until_s`; `n_failed_now` of
+            them failed.
     """
 
     def __init__(self) -> None:
@@ -577,14 +581,14 @@ class _Recent:
         self.until_s = now_s + 1.0
 
     def is_mostly_failed(self, pending: int) -> bool:
-        """Whether more than half of the requests failed, if there are enough of them to judge."""
+        """Whether there are enough requests to judge by, and more than half of them failed."""
         n = self._n + self.n_now
         n_failed = self._n_failed + self.n_failed_now
         return n >= RECENT_LEAST and 2 * n_failed > n and _tells(n_failed, pending)
 
 
 def _tells(n_failed: int, pending: int) -> bool:
-    """Whether enough requests failed to judge: at least half as many as are in flight."""
+    """Whether there are enough failures to judge: at least half as many as requests in flight."""
     return 2 * n_failed >= pending
 
 
@@ -599,9 +603,10 @@ class LanePause(msgspec.Struct, frozen=True):
         provider: The provider's name in the pool.
         instance: The instance's name in the pool.
         key: The key's name in the pool.
-        cause: `rate`: a rate limit refused a request; `breaker`: failures opened the breaker.
-        t_s: When it began, on the monotonic clock of the host, as in `attempts`.
-        t_end_s: When it ended.
+        cause: `rate`: the provider refused a request because of a rate limit; `breaker`: failures
+            opened the circuit breaker.
+        t_s: When the pause began, on the host's monotonic clock, as in `attempts`.
+        t_end_s: When the pause ended, on the same clock.
     """
 
     provider: str
@@ -616,7 +621,7 @@ class PauseRecord(msgspec.Struct, frozen=True):
     """A pause as it is recorded in the file, with its wall-clock time.
 
     Attributes:
-        at_us: When it began, UTC.
+        at_us: When the pause began, UTC.
         host: In a merged run: the name of the host, if it has one. Otherwise None.
     """
 
@@ -631,7 +636,7 @@ class PauseLog:
     Attributes:
         n: How many pauses began, by cause. A pause that continues for another cause counts for
             both causes.
-        over: The ended pauses that were not taken yet, each with its cause, start and end.
+        over: The ended pauses that have not been collected yet, each with its cause, start and end.
     """
 
     def __init__(self) -> None:
@@ -657,7 +662,7 @@ class PauseLog:
         self._cause = None
 
     def paused_s(self, now_s: float) -> dict[str, float]:
-        """For how many seconds the lane has been paused up to now, by cause."""
+        """How many seconds the lane has been paused in total up to `now_s`, by cause."""
         paused_s = dict(self._paused_s)
         if self._cause is not None:
             this_s = max(0.0, now_s - self._since_s)

@@ -11,7 +11,7 @@ REMEMBERED = 64
 """How many values are remembered. If answers grow longer, the estimate has caught up with them
 after this many answers."""
 FEW = 8
-"""While there are fewer answers than this, the initial estimate is taken into account."""
+"""While there are fewer values than this, the initial estimate is taken into account."""
 ANSWER_TOKENS = 1000
 """The initial estimate for an answer whose request sets no upper bound."""
 
@@ -20,7 +20,7 @@ class HighQuantile:
     """Computes a high quantile of the last values. Does no I/O.
 
     The result is the `quantile` of the last `REMEMBERED` values. With the default quantile, this is
-    the largest value if there are at most 20 values. With fewer than `FEW` values, the result is
+    the largest value if there are fewer than 20 values. With fewer than `FEW` values, the result is
     never below `supposed`, the initial estimate.
     """
 
@@ -30,7 +30,7 @@ class HighQuantile:
         self._sorted: list[float] = []
 
     def add(self, value: float) -> None:
-        """Add a value. If `REMEMBERED` values are already there, it replaces the oldest one."""
+        """Add a value. If there are already `REMEMBERED` values, it replaces the oldest one."""
         if len(self._last) == REMEMBERED:
             self._sorted.remove(self._last.popleft())
         self._last.append(value)
@@ -38,7 +38,7 @@ class HighQuantile:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is based on enough values."""
+        """Whether there are enough values, so that the initial estimate no longer counts."""
         return len(self._last) >= FEW
 
     @property

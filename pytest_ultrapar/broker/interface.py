@@ -37,9 +37,9 @@ class BrokerInterface(ABC):
         """Request a lease and return a future for it. Cancel the future to withdraw the request.
 
         The future fails with `NoLaneError` if the broker refuses the request, for example because
-        every lane of the model is removed, and with `ConnectionError` if the broker is gone. If a
-        task is cancelled after the grant but before it runs again, it never gets the lease.
-        `acquire_lease` gives such a lease back.
+        every lane of the model is removed, and with `ConnectionError` if the broker is gone. If the
+        task that awaits the future is cancelled after the grant but before it runs again, it never
+        gets the lease. `acquire_lease` gives such a lease back.
         """
 
     @abstractmethod
@@ -55,7 +55,7 @@ class BrokerInterface(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Close the connection. The broker takes back all leases, and waiting futures fail."""
+        """Close the connection. The broker takes its leases back, and pending futures fail."""
 
     def release(
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
@@ -69,9 +69,9 @@ class BrokerInterface(ABC):
         """Reserve the money for a request whose lease was granted without a reservation of money.
 
         Returns:
-            Whether the money is reserved. If not, there is not enough money left. Give the lease
-            back as `unsent`, and set `LeaseRequest.most` in a new request, which then waits for
-            money.
+            Whether the money is reserved. If not, there is not enough money left, the reservation
+            could not be recorded, or the lease has already ended. Then give the lease back as
+            `unsent`, and set `LeaseRequest.most` in a new request, which waits for money.
 
         Raises:
             ConnectionError: The broker is gone.
@@ -80,14 +80,14 @@ class BrokerInterface(ABC):
         return bool(paid.is_paid)
 
     def episode_ended(self, *case_ids: str) -> None:
-        """Report that cases need no more leases. Groups that wait for them may then start."""
+        """Report that cases need no more leases. Groups that wait for this may then start."""
         self.tell(wire.EpisodesOver(case_ids))
 
     async def assign(self, assignment: Assignment) -> None:
-        """Apply an assignment. The controller calls this before any request.
+        """Apply an assignment. The controller calls this before any lease is requested.
 
         Raises:
-            ConfigError: The broker's pool does not allow it.
+            ConfigError: The broker's pool does not allow the assignment.
             ConnectionError: The broker is gone, or this connection is not a controller's.
         """
         error = (await self.ask(wire.Assign(assignment))).error
@@ -105,7 +105,7 @@ class BrokerInterface(ABC):
     # -- for subclasses ----------------------------------------------------------------------------
 
     def _carry_out(self, action: Action) -> None:
-        """Pass a grant or refusal to its request. Give a lease back that is no longer wanted."""
+        """Pass on a grant or refusal. If its request was withdrawn, give the lease back."""
         future = self._leases.pop(action.request_id, None)
         if future is not None and future.cancelled():
             future = None
@@ -138,9 +138,9 @@ class BrokerInterface(ABC):
 async def acquire_lease(port: BrokerInterface, request: LeaseRequest) -> Lease:
     """Wait for a lease. If the caller is cancelled, no request and no lease is left behind.
 
-    If a task is cancelled after its future got the lease but before the task ran again, it never
-    gets the lease. This function then gives the lease back as `unsent`. Otherwise the seats would
-    stay taken until the lease's term ends.
+    If the caller's task is cancelled after the lease was granted but before the task runs again,
+    the caller never gets the lease. This function then gives the lease back as `unsent`. Otherwise
+    its seats would stay taken until the lease's term ends.
 
     Raises:
         InfraError: The broker refuses the request, for example because every lane of the model is
@@ -159,8 +159,8 @@ async def acquire_lease(port: BrokerInterface, request: LeaseRequest) -> Lease:
 def may_send(port: BrokerInterface, lease: Lease, now_s: float) -> bool:
     """Whether a request may be sent on a lease now. Call this right before you send the request.
 
-    If the lease is too old, this gives it back as `unsent`. If the send is later than promised,
-    this reports the delay to the broker.
+    If the lease is too old, this function gives it back as `unsent` and returns False. If the send
+    is allowed, but later than promised, this function reports the delay to the broker.
     """
     if now_s > lease.send_by_s:
         port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))

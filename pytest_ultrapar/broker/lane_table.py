@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 MANY = 1000
-"""The number of seats of a lane without a limit."""
+"""The number of seats that a lane without a limit is assumed to have."""
 SPENT = 50
-"""How many cases a host claims at once if they are certain to be refused."""
+"""How many cases a host claims at once if all their requests are certain to be refused."""
 _SHORTEST_S = 0.001
 _LOG_BIN = math.log(BIN)
 
 
 class Progress:
-    """Counts the requests of each episode, and records how long they take. This costs little."""
+    """Counts the requests in each episode, and records how long each takes, at little cost."""
 
     def __init__(self) -> None:
         # For each open episode (by case id): its requests, by model. The case's own model comes
@@ -78,7 +78,7 @@ class Progress:
             self._ended_beside[model].update(asked)
 
     def lost(self, case_ids: Iterable[str]) -> None:
-        """Forget episodes that were lost with their worker and start again elsewhere."""
+        """Forget episodes that were lost with their worker: they will start again elsewhere."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
 
@@ -91,7 +91,7 @@ class Progress:
 
         Args:
             held: All leases that have not been given back.
-            now_s: The time.
+            now_s: The current time.
         """
         still_open: defaultdict[str, Counter[int]] = defaultdict(Counter)
         beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -126,21 +126,23 @@ class LaneTable:
     """The current state of all lanes and limits of a pool.
 
     Attributes:
-        changed: Lanes to check again, because a limit on their path became free. The scheduler
-            empties this.
-        removed: Lanes that were removed. The scheduler refuses the requests that wait for them, and
-            empties this.
-        idle: Limits whose daily quota or money may be used up: no request is in flight on them any
-            more. The scheduler refuses the requests that cannot be served, and empties this.
+        changed: Lanes that must be checked again, for example because a limit on their path became
+            free. The scheduler empties this collection.
+        removed: Newly removed lanes. The scheduler refuses the requests that no other lane can
+            serve, and then empties this list.
+        idle: Limits that have no requests in flight, and whose daily quota or money may be used up.
+            The scheduler refuses the requests that cannot be served, and then empties this list.
         episode_timeout_s: How long an episode may last.
-        wait_for_servers_s: How long a server may be absent.
+        wait_for_servers_s: How long to wait for a server that is not there or is loading its model
+            (see `LaneHealth`).
         days: The ledgers that count daily units, by limit.
         budgets: Counts money; None if no limit has a budget.
-        short: The models and budgets of those lanes on which new cases wait until money is freed.
+        short: The model and budgets of each lane on which new cases are waiting for money to be
+            freed.
         in_flight: The number of leases that have not been given back. `peak` is its maximum so far.
         started_s: When the first worker connected; infinity before that.
         progress: The counts for each model so far.
-        shared: The rows that hosts share.
+        shared: The rows of limits that are shared between hosts.
     """
 
     def __init__(
@@ -224,7 +226,7 @@ class LaneTable:
             _set_balance(model.lanes)
 
     def _wakened(self, limit: LimitState) -> LimitState:
-        """Make a limit wake its lanes when it allows a send or has daily units again."""
+        """Have a limit's lanes checked when the limit allows a send or has daily units again."""
 
         def due(_: float) -> None:
             self.look_at(limit.lanes)
@@ -235,7 +237,7 @@ class LaneTable:
         return limit
 
     def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
-        """The set of these lanes of a model. It is the same object for the same lanes."""
+        """The set of `lanes`, all of this model. The same lanes always give the same object."""
         key = tuple(lanes)
         lane_set = model.sets.get(key)
         if lane_set is None:
@@ -245,7 +247,7 @@ class LaneTable:
         return lane_set
 
     def watch(self, lane: LaneState, now_s: float) -> None:
-        """If only a rate blocks a lane, set a wake for the time at which it allows a send."""
+        """If only rates block a lane, set a wake for the time at which they allow a send."""
         if not (lane.is_up and lane.rated and lane.has_seat()):
             return
         bound: LimitState | None = None
@@ -262,10 +264,10 @@ class LaneTable:
             self._wakes.ensure(bound, bound.ready_s)
 
     def take(self, lane: LaneState, now_s: float) -> float:
-        """Take one unit of every limit on the lane's path. Each of them must have one free.
+        """Take one unit of every limit on the lane's path. Every limit must have a free unit.
 
         Returns:
-            How late the send is (`LimitState.take`).
+            How late the send is: the maximum of what `LimitState.take` returns for these limits.
         """
         behind_s, wake_s = 0.0, lane.on_time_s()
         for limit in lane.path:
@@ -338,12 +340,12 @@ class LaneTable:
         self._look_at_short()
 
     def refuse_unaffordable(self) -> None:
-        """Make the scheduler refuse requests for which no more money can be freed."""
+        """Make the scheduler refuse requests that lack money that no request in flight can free."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
     def answered(self, held: HeldLease, now_s: float) -> None:
-        """Record an answer. If the case is open, it may soon send its next request."""
+        """Record an answer. If the case has a place, a seat is kept for its next request."""
         held.lane.answered(held.granted_s, now_s)
         for limit in held.lane.path:
             limit.places.answered(held.request.case_id, now_s - held.granted_s, now_s)
@@ -355,14 +357,14 @@ class LaneTable:
             limit.places.begin(case_id)
 
     def asks(self, case_id: str) -> None:
-        """Record that a case has requested a lease or ended, so that no seat is kept for it."""
+        """Record that a case has requested a lease or ended: no seat is kept for it any longer."""
         for limit in self._open_on.get(case_id, ()):
             limit.places.thinks.pop(case_id, None)
             if limit.places.keep:
                 self.look_at(limit.lanes)
 
     def is_extra(self, case_id: str) -> bool:
-        """Whether an open case has no place on some limit."""
+        """Whether an open case lacks a place on at least one of the limits that it has used."""
         return not all(one.places.has_place(case_id) for one in self._open_on.get(case_id, ()))
 
     def _leave(self, case_id: str) -> None:
@@ -400,18 +402,19 @@ class LaneTable:
             self._look_at_short()
 
     def _look_at_short(self) -> None:
-        """Check again the cases that wait for money, because there may be enough now."""
+        """If cases are waiting for money, have all lanes checked again: there may be enough now."""
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
             self.refuse_unaffordable()
 
     def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
-        """The lanes in `lanes` for which enough money is left to begin a case.
+        """The lanes in `lanes` on which a case may begin, because enough money is left for it.
 
         Args:
             lanes: Free lanes.
-            few: Whether to return only lanes with few open cases.
+            few: Whether to return only lanes on whose limits few cases are open
+                (`Places.has_few`).
         """
         if few:
             lanes = [one for one in lanes if all(limit.places.has_few() for limit in one.path)]
@@ -443,7 +446,11 @@ class LaneTable:
     def limit_without_money(
         self, lane: LaneState, request: LeaseRequest
     ) -> tuple[LimitState, int] | None:
-        """A limit that lacks money and has no requests in flight, with the units required."""
+        """Find a limit that has too little money for a request and has no requests in flight.
+
+        Returns:
+            The limit, and the units that the request needs; None if there is no such limit.
+        """
         for name, units in self.needs(lane, request).items():
             limit = self._limits[name]
             if not limit.seats.in_flight and not limit.could_pay(units):
@@ -484,7 +491,7 @@ class LaneTable:
     def orphan(self, lane: LaneState, now_s: float) -> None:
         """Free the seat of a lease whose holder is lost, after the lane's orphan grace.
 
-        By then, the provider must have finished the request.
+        By then, the provider is assumed to have finished the request.
         """
         grace_s = lane.grace_s()
         self.in_flight -= 1
@@ -507,9 +514,9 @@ class LaneTable:
         self._pause(lane, pause, now_s)
 
     def begin_check(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """Pause the lane for a check: until the lease just granted is given back.
+        """Pause the lane for a check: until the lease just granted is given back or ends.
 
-        This also pauses lanes that have never answered and that a failed check would remove
+        This also pauses every lane that has never answered, if a failed check would remove it
         together with this lane.
         """
         check = lane.health.refusal_check
@@ -534,9 +541,10 @@ class LaneTable:
     def give_headroom(self, held: HeldLease, feedback: Feedback, now_s: float) -> bool:
         """Widen the spacing of sends after a refusal, if that can prevent more such refusals.
 
-        A request may arrive too early only because the one before it arrived late, or because the
-        provider counts in shorter windows than it declares. This method changes neither limits that
-        are already being estimated nor the run's own limits.
+        The declared limit may still be correct. The request may have come too soon after one that
+        arrived late, or the provider may count in shorter windows than it declares. This method
+        does nothing if the lane's limit is already being estimated. It never changes the limits
+        that the user chose for the run, because no provider enforces them.
 
         Returns:
             Whether wider spacing is the solution, so that no limit has to be lowered.
@@ -560,10 +568,10 @@ class LaneTable:
         tries a higher rate, up to the declared limit.
 
         Args:
-            lane: The lane that was refused. Its limit is not estimated yet.
-            at_grant: How many requests were in flight on the lane when the refused request was
-                granted, including itself.
-            now_s: Now.
+            lane: The lane whose request was refused. Its limit is not being estimated yet.
+            at_grant: `HeldLease.at_grant` of the refused request: how many requests were in flight
+                when its lease was granted, including this one.
+            now_s: The current time.
         """
         limit = self._counted(lane)
         cap = limit.most_seats
@@ -581,7 +589,7 @@ class LaneTable:
         return limit
 
     def discard_estimate(self, limit: LimitState, now_s: float) -> None:
-        """Discard an estimate, because its refusals had nothing to do with the limit."""
+        """Discard a limit's estimate: the refusals behind it had nothing to do with the limit."""
         assert limit.controller is not None
         ceiling = limit.controller.seats.ceiling
         # In adaptive mode the limit is unknown, so the search starts again. In fixed mode, the
@@ -606,16 +614,16 @@ class LaneTable:
                 self.removed.append(other)
 
     def _with(self, lane: LaneState, scope: Scope | None) -> list[LaneState]:
-        """All lanes that are removed if this lane is, including itself; empty without a scope."""
+        """The lanes to remove if `lane` is removed, including `lane`; empty if `scope` is None."""
         if scope is None:
             return []
         left = [one for one in self.lanes.values() if not one.is_removed]
         return [one for one in left if _is_removed_with(lane.lane, one.lane, scope)]
 
     def know(self, known: KnownLane, now_s: float) -> None:
-        """Apply a check's result to a lane before its first request.
+        """Apply a check's result to a lane, before the lane gets its first request.
 
-        The result affects only this lane, because the check also has results for the other lanes.
+        The result affects no other lane, because the check has a separate result for each lane.
         """
         lane = self.lanes[known.lane_id]
         if known.removed:
@@ -633,7 +641,7 @@ class LaneTable:
         self.changed.update(dict.fromkeys(lanes))
 
     def load_reported(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
-        """Pass a server's load to the limits that only its instance uses."""
+        """Pass a server's load to the estimated limits that apply to no other instance."""
         for lane in self.lanes.values():
             lane.is_unheard &= (lane.lane.provider, lane.lane.instance) != (provider, instance)
         for limit in self._estimated:
@@ -710,7 +718,7 @@ class LaneTable:
                 lane.health.was_unused(self._closed_s.pop(lane), now_s)
 
     def holdings(self, now_s: float) -> dict[Row, HeldUnits]:
-        """The units that this host still holds of each shared row."""
+        """How many units of each shared row this host still holds."""
         shares = {row: self._limits[row.limit].shares for row in self.shared}
         return {row: its.rows[row.word].held(now_s) for row, its in shares.items()}
 
@@ -734,7 +742,7 @@ class LaneTable:
             self._limits[name].look_at_days(now_s)
 
     def close(self, now_s: float) -> None:
-        """When the run ends: end all pauses, and write the daily units that were really used."""
+        """When the run ends, end all pauses and record the daily units that were actually used."""
         for days in self.days.values():
             for _, ledger in days:
                 ledger.close(now_s)
@@ -742,7 +750,7 @@ class LaneTable:
             lane.pauses.end(now_s)
 
     def take_changes(self) -> list[LimitChange]:
-        """Return the changes of estimated limits since the last call, oldest first."""
+        """Return the changes to estimated limits since the last call, oldest first."""
         controllers = [limit.controller for limit in self._estimated if limit.controller]
         changes = [one for controller in controllers for one in controller.take_changes()]
         return sorted(changes, key=lambda change: change.t_s)
@@ -760,7 +768,7 @@ class LaneTable:
         """Update the lanes whose limits became full or free because of the events at `now_s`.
 
         This runs once per event, not once per seat. Under load, a seat that is given back is
-        usually granted again at the same time, which changes nothing.
+        usually taken again during the same event, so in the end nothing has changed.
         """
         for limit in self._touched:
             is_full = limit.seats.is_full
@@ -779,7 +787,7 @@ class LaneTable:
         self._touched.clear()
 
     def _counted(self, lane: LaneState) -> LimitState:
-        """The limit that counts a lane's requests. If the pool has no such limit, it is created."""
+        """The limit that the provider is assumed to enforce on a lane. Creates one if necessary."""
         limit = lane.counted
         if limit is None:
             limit = lane.counted = self._wakened(LimitState(Limit(lane.lane.lane_id, "lane")))
@@ -791,10 +799,10 @@ class LaneTable:
     def _control(
         self, limit: LimitState, ceiling: float, start: float = START
     ) -> AdaptiveController:
-        """Give a limit a new controller, which estimates it.
+        """Give a limit a new controller, which estimates the limit.
 
-        Lanes that share the limit share the estimate: a refusal or free seats on one lane affect
-        all of them.
+        Lanes that share the limit share the estimate: a refusal on one lane affects all of them,
+        and so do free seats.
         """
         controller = AdaptiveController(limit.name, ceiling, start=start)
         controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
@@ -904,7 +912,7 @@ def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
 
 
 def _is_the_runs_own(limit: Limit) -> bool:
-    """Whether the user has set this limit for the run, so that no provider enforces it."""
+    """Whether this limit is one that the user chose for the run. No provider enforces it."""
     return limit.level in {"pool", "provider"} or not limit.rows
 
 
@@ -940,19 +948,20 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """The earliest time at which a new run may send without both runs exceeding a limit together.
+    """The earliest time when the next run may send, so that both runs together exceed no limit.
 
-    A run spaces its own sends so that every window is within its limit (`Pacer`). This also holds
-    for two runs in sequence, if the first send of the second run keeps the same distance from the
-    last send of the first. So for a spaced limit, the new run need not wait for a whole window, and
-    an upper bound for the time of the last send is enough. Tokens are counted over the whole
-    window, so for token limits the new run must wait for a window. Daily units are counted in
-    files. The headroom of this run is not known, so the maximum is used.
+    Within a run, sends are spaced so that no window contains more of them than the limit allows
+    (`Pacer`). The same is true across two runs if the last send of the first run and the first send
+    of the next one are spaced in this way, too. So for a spaced limit, the next run need not wait
+    for a whole window. The exact time of the last send is not necessary: an upper bound is enough.
+    Tokens are counted over the whole window, so for token limits the next run must wait for a whole
+    window. Daily units cause no wait, because files keep their count from run to run. The headroom
+    of the first run is not known here, so the maximum is assumed.
 
     Args:
-        limits: The limits that apply to the run's sends.
-        over_s: The latest time at which the run's last lease can have been granted. The lease may
-            have been used a little later.
+        limits: The limits that apply to the first run's sends.
+        over_s: The latest time at which the first run's last lease could have been granted. The
+            lease may have been used a little later.
     """
     waits_s = [
         (kind.window_s + longest_spare_s(kind.window_s)) / (amount if kind.is_spaced else 1)

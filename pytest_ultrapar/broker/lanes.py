@@ -1,7 +1,8 @@
 """Lanes during a run, their instances and models, and the sets of lanes that requests wait for.
 
-A lane has a path of limits (`limits`) and belongs to an instance. `waiting` contains the requests
-that wait for lanes, and `scheduler` decides which request is served next.
+A lane belongs to an instance. Its *path* consists of the limits that apply to it (see the module
+`limits`). The module `waiting` contains the requests that are waiting for lanes, and `scheduler`
+decides which of them is served next.
 """
 
 from __future__ import annotations
@@ -33,21 +34,23 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 TELLING_ANSWERS = 20
-"""After this many answers, a request is assumed to take no longer than the slowest of them. If
-requests are similar, the probability that the next answer takes longer is at most 1 in 21."""
+"""Once a lane has given this many answers, a request is assumed to take no longer than the slowest
+of these answers. If requests are similar, the chance that the next answer takes longer is at most 1
+in 21."""
 
 
 @dataclass(eq=False)
 class ModelState:
-    """The lanes of one model, and the number of requests that they could serve now.
+    """The lanes of one model, and the number of requests that are waiting for them.
 
     Attributes:
         lanes: Its lanes, in the order of the pool.
-        n_waiting: Waiting requests for the model, excluding those that a group blocks.
+        n_waiting: How many requests are waiting, excluding requests that may not start yet because
+            of their group.
         n_follow_ups: How many of these are follow-ups.
         down: Its lanes that are paused or removed.
-        sets: All sets of its lanes that requests have been bound to.
-        whole: The set of all its lanes.
+        sets: The sets of its lanes that requests have been restricted to so far.
+        whole: The set of all its lanes; None until it is needed.
     """
 
     name: str
@@ -60,11 +63,11 @@ class ModelState:
 
 
 class LeaseTerms(Timer):
-    """The leases of one lane that have not been given back, oldest first.
+    """The leases on one lane that have not been given back, oldest first.
 
-    All leases of a lane have terms of the same length, so they end in the order in which they
-    began. Each lease costs only one entry in a dict. As a timer, it is due when the oldest term
-    ends: once per term, not once per lease.
+    Leases on a lane have terms of about the same length, so they end in about the order in which
+    they began. Each lease costs only one entry in a dict. This is also a timer, which is due when
+    the oldest term ends. So it is due about once in the length of a term, not once for each lease.
     """
 
     def __init__(self) -> None:
@@ -72,7 +75,7 @@ class LeaseTerms(Timer):
         self._out: dict[int, tuple[WorkerState, float]] = {}
 
     def begin(self, lease_id: int, worker: WorkerState, end_s: float) -> None:
-        """Add a granted lease that ends at `end_s`, not earlier than the last one."""
+        """Add a granted lease. If its term ends before an older one, it is popped with that one."""
         self._out[lease_id] = worker, end_s
 
     def end(self, lease_id: int) -> None:
@@ -97,43 +100,47 @@ class LeaseTerms(Timer):
 
 @dataclass(eq=False, slots=True)
 class LaneState(Timer):
-    """One lane: its path of limits, health, homes and counts. A timer, due when its pause ends.
+    """One lane: its limits, health, home workers and counts. Also a timer for the end of a pause.
 
     Attributes:
-        path: Every limit that a lease takes a unit of.
-        seats: The seats of the limits with a cap.
+        path: The limits that apply to it. A lease takes one unit of each.
+        seats: The seats of the limits that have a maximum number of seats.
         rated: The limits that may block a request although seats are free.
         metered: The limits that count tokens, daily units or money.
         purses: The budgets of the limits that have one.
         balance: The seats of limits that do not apply to all lanes of its model. Requests are
             distributed so that these seats are used evenly.
-        headrooms: The headrooms of all limits.
+        headrooms: The headrooms of all limits on its path.
         counted: The limit that the provider is assumed to enforce on this lane's requests: the
-            innermost one that is not the run's own. A refusal affects this limit. None if the pool
-            has no such limit and no estimate of one has begun.
-        is_declared: Whether the declared limits of the pool apply to it (fixed mode).
-        is_up: Whether it is neither paused nor removed, as of the last wake.
-        paused_until_s: -infinity if it is not paused; infinity if it is removed.
-        reason: Why it is paused or removed.
-        n_full: How many limits on its path were full at the last count, plus one if the lane is
+            innermost limit on its path, leaving out limits that the user chose for the run. A
+            refusal affects this limit. None if the pool has no such limit and the run has not begun
+            to estimate one.
+        is_declared: Whether the limits that the pool declares apply to it (fixed mode).
+        is_up: Whether it is neither paused nor removed. A pause counts until its timer has
+            been handled.
+        paused_until_s: When its pause ends; -infinity if it is not paused, infinity if it is
             removed.
-        seat_label: The limit that blocked it last because of a lack of seats. `rate_label`: the
-            rate limit or `pause` that blocked it last.
+        reason: Why it is paused or removed; otherwise empty.
+        n_full: How many limits on its path had no free seat at the last `LaneTable.settle`, plus
+            one if the lane is removed.
+        seat_label: The label of the limit that last blocked it for lack of a free seat.
+            `rate_label`: the label of the last other obstacle, such as a rate limit or a `pause`.
         absent: Its home workers that have not requested a lease yet.
         is_stealable: Whether workers that are not at home here may use it.
         stealable_s: Since when such workers may use it.
         used_order: The number of its last grant in the sequence of all grants.
         n_served: How many requests it has answered. `n_refused`: how many it has refused because of
             a limit.
-        n_retries: Grants for requests that had failed before. `n_moved`: requests that failed here
-            and got another lane.
+        n_retries: How many of its leases went to retries. `n_moved`: how many requests failed here
+            and were retried on another lane.
         removed_after_s: When it was removed, in seconds after the run's start.
         terms: Its leases that have not been given back.
-        tariff: The cost of requests; None if there is no budget.
+        tariff: Computes the cost of its requests; None if no budget applies to it.
         started_s: When its first lease was granted; infinity before that.
-        service_s: Seconds from lease to answer, summed over all answers. `longest_s`: the longest
-            of these times.
-        busy_s: Seconds from grant to return, summed over the leases that were given back.
+        service_s: How many seconds passed between the grant of a lease and the answer, summed over
+            all answers. `longest_s`: the longest of these times.
+        busy_s: How many seconds leases were in use, summed over the leases that were given back,
+            except checks and leases that sent nothing.
         is_whole: As in `LaneStatus`.
         is_unheard: As in `LaneStatus`.
     """
@@ -202,7 +209,7 @@ class LaneState(Timer):
 
     @property
     def is_share_closed(self) -> bool:
-        """Whether this host cannot send requests on the lane, for lack of a share of some limit."""
+        """Whether this host cannot use the lane, because it has no share of one of the limits."""
         return any(one.shares.is_closed for one in self.path)
 
     @property
@@ -211,7 +218,7 @@ class LaneState(Timer):
         return self.paused_until_s == math.inf
 
     def is_free(self, now_s: float) -> bool:
-        """Whether it is up and every limit on its path has a seat and allows a send at `now_s`."""
+        """Whether it is up, and each of its limits has a free seat and allows a send at `now_s`."""
         if not self.is_up:
             return False
         for limit in self.rated:
@@ -220,22 +227,22 @@ class LaneState(Timer):
         return self.has_seat()
 
     def send_by_s(self, granted_s: float) -> float:
-        """The latest time to send a request that was due at `granted_s`."""
+        """The latest time at which a request that was due at `granted_s` may be sent."""
         late_s = UNRATED_SEND_BY_S
         for headroom in self.headrooms:
             late_s = min(late_s, headroom.send_by_s())
         return granted_s + late_s
 
     def on_time_s(self) -> float:
-        """How late a send may be and still count as on time, the same for all limits on the path.
+        """How late a send may be and still count as on time. All limits on the path use this value.
 
-        If each limit had its own value, the times of a looser limit would fall behind the times of
-        the binding limit, and sends would seem to be late there.
+        If each limit had its own value, the schedule of a looser limit could fall behind the
+        schedule of the tightest limit. Sends would then seem to be late for the looser limit.
         """
         return OF_WAKE * min((one.late_s for one in self.headrooms), default=0.0)
 
     def late_after_s(self, granted_s: float) -> float:
-        """When a request that was due at `granted_s` becomes late."""
+        """The time after which a request that was due at `granted_s` counts as late."""
         return granted_s + min((one.late_s for one in self.headrooms), default=math.inf)
 
     def has_seat(self) -> bool:
@@ -248,7 +255,7 @@ class LaneState(Timer):
         return True
 
     def fits(self, tokens: int) -> bool:
-        """Whether a request of this many tokens is within each limit on its path."""
+        """Whether each limit on its path is large enough for a request of this many tokens."""
         return all(
             tokens <= amount
             for limit in self.metered
@@ -262,7 +269,7 @@ class LaneState(Timer):
         return any(one.shares.is_spent for one in self.path)
 
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
-        """A limit on its path whose daily quota is used up at least until `until_s`."""
+        """A limit on its path whose daily quota has no room for a request before `until_s`."""
         for limit in self.metered:
             if limit.days and limit.is_spent(request.tokens, until_s, now_s):
                 return limit
@@ -281,7 +288,7 @@ class LaneState(Timer):
 
     @property
     def load(self) -> float:
-        """The fraction of the seats in `balance` that is taken, 0 to 1; 0 if there is no limit."""
+        """How full the fullest limit in `balance` is: 1 if it is full; 0 if there is no limit."""
         load = 0.0
         try:
             for seats in self.balance:
@@ -300,7 +307,7 @@ class LaneState(Timer):
         self.instance.answered(now_s)
 
     def grace_s(self) -> float:
-        """For how many more seconds the provider may process the request of a dead worker."""
+        """How many more seconds the provider may take to process the request of a dead worker."""
         most_s = self.lane.longest_grace_s
         if most_s is None or self.n_served < TELLING_ANSWERS:
             return self.lane.orphan_grace_s
@@ -310,8 +317,9 @@ class LaneState(Timer):
         """Return a snapshot. Its numbers do not change afterwards.
 
         Args:
-            now_s: The time.
-            under_way_s: Seconds since the grants of its current leases, summed over the leases.
+            now_s: The current time.
+            under_way_s: How many seconds its current leases have been in use, summed over the
+                leases.
         """
         counts = self.outcomes
         neither = ("ok", "refused", *LIMITED, "closed", "unsent", "cancelled")
@@ -363,27 +371,29 @@ class LaneState(Timer):
 
 
 ANSWERING_S = 10.0
-"""An instance that answered a request within this many seconds is running. If it then refuses a
-request without `Retry-After`, it is congested. A silent instance that does so has failed."""
+"""An instance that has answered a request in the last `ANSWERING_S` seconds is running. If it
+refuses a request without `Retry-After`, it is congested. If an instance that has been silent for
+longer refuses a request in this way, it has failed."""
 BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
-"""After `TELLING_CUTS` cuts of its limit, an instance is judged by blocks of `BLOCK` requests. If
-at least the share `UNRELIEVED` of a block is still refused, the load is not the reason. For
-comparison: while limits are estimated, 2 to 10 % are refused, and up to 18 % with a quota per
-minute (`benchmarks/adaptive/play.py`)."""
+"""Once the limit of an instance has been cut `TELLING_CUTS` times, its requests are judged in
+blocks of `BLOCK` requests. If at least the share `UNRELIEVED` of a block is still refused, load is
+not the reason. For comparison: while a limit is being estimated, 2 to 10 % of its requests are
+refused, or up to 18 % if it is a quota per minute (`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
-"""A smaller share, `STILL_REFUSED`, is enough if requests come back at less than `FAR_BELOW` times
-the rate of the best span of `SPAN_S` seconds. In this case the provider is not busy."""
+"""A smaller share, `STILL_REFUSED`, is enough if the provider is not busy. This is the case if the
+requests of a block come back at less than `FAR_BELOW` times the highest rate of answers in any span
+of `SPAN_S` seconds."""
 
 
 class InstanceState:
-    """The lanes of an instance, one per key, the time of its last answer, and its retry budget.
+    """The lanes of an instance (one per key), the time of its last answer, and its retry budget.
 
     Attributes:
-        answered_s: When a request on any of its lanes was last answered, monotonic seconds;
+        answered_s: When a request on any of its lanes was last answered, in monotonic seconds;
             -infinity before the first answer.
         started_s: When the first request was sent to it; infinity before that.
         is_broken: Whether its 503s without `Retry-After` have nothing to do with load, for example
-            because one of several servers is broken. They are then treated like other failures.
+            because one of its servers is broken. Such 503s are then treated like other failures.
     """
 
     def __init__(self) -> None:
@@ -409,7 +419,7 @@ class InstanceState:
         return now_s - self.answered_s <= ANSWERING_S and not self.is_broken
 
     def is_starting(self, now_s: float) -> bool:
-        """Whether it got its first request only seconds ago and has not answered a request yet."""
+        """Whether it has given no answer yet, and got its first request only seconds ago."""
         return (
             not self.has_answered() and not self.is_broken and now_s - self.started_s <= ANSWERING_S
         )
@@ -418,8 +428,8 @@ class InstanceState:
         """Record a request that was answered, or that was refused without `Retry-After`.
 
         Args:
-            n_cuts: How often the limit has been reduced.
-            now_s: Now.
+            n_cuts: How often the limit of the request's lane has been cut.
+            now_s: The current time.
             is_refused: Whether the request was refused.
 
         Returns:
@@ -450,10 +460,10 @@ class InstanceState:
         return all(lane.is_removed for lane in self.lanes)
 
     def n_requests(self) -> int:
-        """How many requests were sent to it, excluding retries that draw on a budget.
+        """How many requests were sent to it, excluding retries that draw on a retry budget.
 
-        The sum is computed on demand. This happens only after a failure, so that successful
-        requests cost nothing.
+        The sum is computed only when it is needed, which is only after a failure. So it adds
+        no cost to successful requests.
         """
         # Unsent leases do not count. Retries that were given back unsent are subtracted twice,
         # which errs on the side of caution.
@@ -462,22 +472,23 @@ class InstanceState:
 
 
 class LaneSet:
-    """Lanes of one model that requests are bound to. A clock runs while none has a free seat.
+    """Lanes of one model that requests are restricted to, and how long all their seats were taken.
 
-    Each waiting request reads this clock when it arrives and when it leaves. The difference is its
-    seat wait. So the cost of the clock does not depend on the number of waiting requests.
+    This time is kept by a clock, which runs while no lane has a free seat. Each waiting request
+    reads the clock when it arrives and when it leaves. The difference is the time that the request
+    waited for a seat. So the cost of the clock does not depend on the number of waiting requests.
 
     Attributes:
         lanes: Its lanes, in the order of the pool.
         is_metered: Whether any of the lanes counts tokens, daily units or money. `is_spendable`:
             whether any counts daily units or money. `is_priced`: whether any counts money.
         n_alive: How many lanes are not removed.
-        n_seated: How many lanes are not removed and have a free seat on every limit of their path.
-        follow_up_lines: Lines of follow-ups. The first part of the key is the lane that their
-            requests wait for (None for any lane). The second part says whether their cases have no
-            place. Each line has at least one request.
-        opening_lines: Lines of opening requests, including lines that a group blocks. Each line has
-            at least one request.
+        n_seated: How many lanes are not removed and have a free seat on each of their limits.
+        follow_up_lines: The lines in which follow-ups are waiting. The first part of a line's key
+            is the lane that its requests prefer (None for any lane). The second part tells whether
+            their cases lack a place. Each line has at least one request.
+        opening_lines: The lines in which opening requests are waiting, including requests that may
+            not start yet because of their group. Each line has at least one request.
     """
 
     def __init__(self, lanes: tuple[LaneState, ...], now_s: float) -> None:
@@ -494,7 +505,7 @@ class LaneSet:
         self._full_since_s = now_s
 
     def full_s(self, now_s: float) -> float:
-        """For how many seconds no lane has had a free seat, up to `now_s`."""
+        """How many seconds in total, up to `now_s`, no lane in the set has had a free seat."""
         return self._full_s if self.n_seated else self._full_s + (now_s - self._full_since_s)
 
     def lane_filled(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The history of a run's limits and lanes, in files of the run's directory."""
+"""The history of a run's limits and lanes, in files in the run's directory."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class HistoryFile:
-    """Appends changes to a file, one line for each. A crash loses the changes of the last second.
+    """Appends changes to a file, one per line.
 
-    The first change creates the file. Most runs have no changes, and therefore no file. If the file
-    cannot be written, the history ends but the run continues.
+    After a crash, the changes of the last second are missing. The first change creates the file.
+    Most runs have no changes, and therefore no file. If the file cannot be written, the history
+    ends but the run continues.
     """
 
     def __init__(self, path: Path, record: Callable[[int, Any], msgspec.Struct]) -> None:
-        """Set the path. The first change is appended to the file, or creates it.
+        """Set the path. The first change opens the file, and creates it if it does not exist.
 
         Args:
             path: The file.
-            record: Makes the content of a line from the wall-clock time (microseconds since the
-                epoch) and the change (a struct with `t_s`, monotonic seconds of the machine).
+            record: Makes the content of a line from two arguments: the wall-clock time in
+                microseconds since the epoch, and the change. The change is a struct whose `t_s` is
+                a time on the machine's monotonic clock, in seconds.
         """
         self._path: Path | None = path
         self._record = record
@@ -74,7 +76,7 @@ class HistoryFile:
 
 
 def read_history(path: Path, record: type[R]) -> list[R]:
-    """Read the complete lines of a file; an empty list if the file does not exist."""
+    """Read the records in the complete lines of a file. If there is no file, return no records."""
     try:
         lines = read_file(path).splitlines()
     except FileNotFoundError:

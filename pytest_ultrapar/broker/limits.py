@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 def units_of(counts: str, tokens: int) -> int:
-    """How many units of `requests` or `tokens` a request with this many tokens uses."""
+    """How many units a request with this many tokens uses: its tokens, or one request."""
     return tokens if counts == "tokens" else 1
 
 
 class CountedLimit(NamedTuple):
-    """A counter on which leases reserve units: tokens of a window, or daily units."""
+    """A counter on which leases reserve units: tokens in a window, or daily units."""
 
     counts: str
     book: TokenPacer | DayLedger | SharedDays
@@ -59,7 +59,7 @@ class Reserved(NamedTuple):
 
 
 _NOTHING_SENT = ("unsent", "connect", "no_host", "tls")
-"""Without a connection there was no request, so the provider cannot have counted one."""
+"""With these outcomes, no request was sent, so the provider cannot have counted one."""
 
 
 def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Reserved]:
@@ -78,7 +78,7 @@ def settle(
 ) -> list[LaneState]:
     """Replace reservations with the units that a request used.
 
-    If the use is unknown, the reservation stays.
+    If it is unknown how many units the request used, all its reserved units count as used.
 
     Returns:
         The lanes whose next send may now be at a different time.
@@ -105,26 +105,27 @@ class LimitState(Timer):
         name: Its name, as in the pool.
         declared: The limit as the pool declares it.
         seats: The seats, which limit the requests in flight.
-        paced: A pacer for each row with a window, and the label of its waits. All pacers must allow
-            a send.
+        paced: The pacers, one for each row with a window, each with the label for the waits that it
+            causes. A send is allowed only if every pacer allows it.
         rates: The pacers that count requests. `tokens`: the pacers that count tokens.
-        meters: The counters on which a lease reserves units: token pacers, and ledgers of daily
-            units, restricted to this host's share.
-        days: The ledgers of daily units, with their kinds; empty if daily units are not counted, as
-            in a forecast.
+        meters: The counters on which a lease reserves units: the token pacers and the ledgers of
+            daily units, both restricted to this host's share.
+        days: The ledgers of daily units, each with the kind of quota that it counts; empty if daily
+            units are not counted, as in a forecast.
         purse: The money that may be spent; None if the limit has no budget.
-        shares: The shares of its rows that this host may use now. If hosts share no row, the host
-            may use everything.
-        headrooms: The headroom of each window, with the pacers of that window; empty if sends are
-            never late, as in a simulation.
-        spent_until_s: If a daily quota is used up, when its first units become free.
-        ready_s: The earliest time of the next send, computed from all of these (`reckon`).
+        shares: The shares of its rows that this host may use now. If none of its rows is shared,
+            this host may use the whole limit.
+        headrooms: For each window, its headroom and its pacers; empty if sends are never late, as
+            in a simulation.
+        spent_until_s: When the first units of a used-up daily quota become free; -infinity if no
+            quota is used up.
+        ready_s: The earliest time of the next send, as computed by `reckon`.
         pace_ready_s: The earliest time of the next send at the pace of `controller`.
-        controller: Estimates how far the limit is below the declared seats and rates: in adaptive
-            mode from the start, in fixed mode after the first refusal. None: the declared limit
-            applies.
+        controller: Estimates the limit, up to the declared seats and rates: in adaptive mode from
+            the start, in fixed mode after the first refusal. None if nothing is estimated, so that
+            the declared limit applies.
         head_of_line: The `HeadOfLine` for which the limit is reserved, or None. `kept_until_s`:
-            when the tokens of its request fit; -infinity if the limit is not reserved.
+            until when the limit serves no request for this reason; -infinity if it is not reserved.
         places: Decides which open cases come first on this limit.
         lanes: The lanes that share it.
         was_full: Whether all seats were taken when the lanes were last updated.
@@ -194,7 +195,7 @@ class LimitState(Timer):
         return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
 
     def _begin_closed(self, shared: Collection[str]) -> list[DayLedger | SharedDays]:
-        """Start with no seats and no units in the rows that hosts share.
+        """Set up the rows that hosts share, at first with no seats and no units.
 
         Returns:
             The ledgers of daily units, restricted to the units that this host may spend.
@@ -222,14 +223,15 @@ class LimitState(Timer):
         return math.inf if self.declared.workers is None else self.declared.workers
 
     def take(self, now_s: float, wake_s: float = 0.0) -> float:
-        """Take a seat and a send. Call this only if both are free.
+        """Take a seat and count a send. Call this only if a seat is free and a send is allowed.
 
         Args:
-            now_s: The time.
+            now_s: The current time.
             wake_s: How late a send may be and still count as on time, in seconds.
 
         Returns:
-            How late the send is, if it counts as on time; otherwise 0.
+            How late the send is, up to `wake_s`. If it is later than that, 0: it then counts as due
+            at `now_s`, and later sends are spaced from there.
         """
         self.seats.take()
         for headroom, pacers in self.headrooms:
@@ -248,12 +250,12 @@ class LimitState(Timer):
         return behind_s
 
     def make_up(self, late_s: float, made_up_s: Mapping[Headroom, float]) -> None:
-        """Delay all later sends by the time that one send came later than promised.
+        """Delay all later sends by as much as one send was later than promised.
 
         Args:
             late_s: How late that send was.
-            made_up_s: `Headroom.made_up_s` when it was granted. The time made up since then is not
-                added again, because later sends are already delayed by it.
+            made_up_s: The values of `Headroom.made_up_s` when that send was granted. Time made up
+                since then is not added again, because it already delays all later sends.
         """
         for headroom, pacers in self.headrooms:
             owed_s = headroom.make_up(late_s, made_up_s[headroom])
@@ -265,16 +267,16 @@ class LimitState(Timer):
 
     @property
     def is_widened(self) -> bool:
-        """Whether a refusal widened the spacing of its sends."""
+        """Whether a refusal has widened the spacing of its sends."""
         return any(headroom.is_taught for headroom, _ in self.headrooms)
 
     def give_headroom(self, exceeded: Exceeded | None, granted_s: float, now_s: float) -> bool:
-        """Widen the spacing of sends after a rate limit refused one.
+        """Widen the spacing of sends after one was refused because of a rate limit.
 
         Args:
-            exceeded: Which limit was exceeded, if the provider names it.
+            exceeded: The kind of limit that was exceeded; None if the provider does not name it.
             granted_s: When that send was granted.
-            now_s: Now.
+            now_s: The current time.
 
         Returns:
             Whether wider spacing is the solution. If not, more headroom would not help.
@@ -326,10 +328,10 @@ class LimitState(Timer):
     def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
         """Whether the daily quota does not allow a request of this many tokens before `until_s`.
 
-        False while requests are in flight, because unused parts of their reservations become free.
-        If a file has not been writable for at least as long as the time left until `until_s`, the
-        daily quota counts as used up. Before that, requests wait: no case should fail because a
-        disk is full for a moment.
+        False while requests are in flight, because they may not use all the units reserved for
+        them. If writing to the file with the count has failed for at least as long as the time left
+        until `until_s`, the quota counts as used up. Until then, requests wait: no case should fail
+        because a disk is full for a moment.
         """
         if self.seats.in_flight:
             return False
@@ -341,21 +343,21 @@ class LimitState(Timer):
         return False
 
     def day_ready_at_s(self, kind: LimitKind, ledger: DayLedger, units: int, now_s: float) -> float:
-        """When a daily limit has room for this many units, regardless of which hosts used it up."""
+        """When a daily limit has room for this many units, no matter which hosts used the rest."""
         ready_s = ledger.ready_at_s(units, now_s)
         if self.shares.is_used_up(kind.word, units):
             ready_s = max(ready_s, ledger.back_at_s(units, now_s))
         return ready_s
 
     def could_pay(self, units: int) -> bool:
-        """Whether the money that all hosts together have left is enough for this many units."""
+        """Whether all hosts together have enough money left to pay this many units."""
         if self.purse is None:
             return True
         return not self.shares.is_used_up(BUDGET_ROW, units) and units <= self.purse.left_of_all
 
     @property
     def wait_label(self) -> str:
-        """Why requests wait until `ready_s`: a kind of limit, a share, or money."""
+        """Why requests must wait until `ready_s`: a kind of limit, a share, or a lack of money."""
         if self.shares.are_rates_cut:
             return self.shares.label
         if self.purse is not None and self.kept_until_s == math.inf:
@@ -365,7 +367,7 @@ class LimitState(Timer):
 
     @property
     def seat_label(self) -> str:
-        """Why requests wait if all seats are taken: because of the limit or the host's share."""
+        """Why requests wait if all seats are taken: because of the limit or this host's share."""
         if self.shares.are_seats_cut:
             return self.shares.label
         return f"{self.name} (workers)"

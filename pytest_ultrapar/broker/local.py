@@ -39,7 +39,7 @@ class LocalBroker(BrokerInterface):
         Args:
             settings: See `BrokerSettings`.
             clock: Source of all times in leases.
-            loop: The event loop of the futures. It need not run yet.
+            loop: The event loop that the futures belong to. It need not be running yet.
             worker: The name of this process in assignments.
 
         Raises:
@@ -96,14 +96,14 @@ class LocalBroker(BrokerInterface):
         return answer
 
     def status_from_thread(self, timeout_s: float) -> BrokerStatus | None:
-        """Return the status. Call this on any thread except the loop's.
+        """Return the status. Call this from any thread except the loop's.
 
         This uses a callback and not a coroutine: a loop that is ending cancels all its tasks, and a
         new coroutine would never be awaited.
 
         Returns:
-            The status; None if the loop does not react within `timeout_s`. If the loop has ended,
-            the status at the time when the broker was closed; None if the broker was not closed.
+            The current status. If the loop has ended or does not react within `timeout_s`: the
+            status when the broker was closed, or None if the broker has not been closed.
         """
         answer: Future[BrokerStatus] = Future()
         try:
@@ -127,7 +127,7 @@ class LocalBroker(BrokerInterface):
         return self._broker.status(self._host.now_s())
 
     async def close(self) -> None:
-        """Give all leases back, and make waiting futures fail with `ConnectionError`."""
+        """Give all leases back, and make pending futures fail with `ConnectionError`."""
         if self._serves:
             self._serves = False
             self._last_words = self._snapshot()

@@ -1,8 +1,8 @@
 """Facts about keys, instances and lanes that one host learns and that apply to all hosts.
 
-Only explicit responses from the provider count as news: it rejects a key, does not know an
-instance, or asks for a pause. Failures and estimates are not shared with other hosts, because the
-host's own network may be the cause.
+Only what a provider states explicitly becomes such a fact, called *news*: that it rejects a key,
+does not know an instance, or asks for a pause. Failures and estimates are not shared with other
+hosts, because the host's own network may be the cause.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 HOLDS_S, REPEAT_S = 60.0, 20.0
-"""A removal is news for `HOLDS_S` seconds. A host repeats it after `REPEAT_S` seconds unless
-another host has done so. So hosts that join later receive it, too. If all hosts of a run have ended
-and hosts join it again, they do not receive the old news, because the keys may have been fixed."""
+"""A removal remains news for `HOLDS_S` seconds. A host repeats it every `REPEAT_S` seconds, unless
+another host has done so. So hosts that join later also receive it. But if all hosts of a run have
+ended, hosts that join the run later do not receive the old news: the keys may have been fixed."""
 
 
 class LaneNotice(msgspec.Struct, frozen=True):
@@ -38,8 +38,8 @@ class LaneNotice(msgspec.Struct, frozen=True):
         lane_id: The lane on which it was learned.
         removes: The part of the lane that is removed, such as its key; None if the lane pauses.
         reason: For a removal: one sentence for users.
-        for_s: For a pause: how many seconds the provider asked for, counted from the call of
-            `take`. For a removal: for how many more seconds it is news.
+        for_s: For a pause: how many seconds of it are left at the call of `NoticeBook.take`. For a
+            removal: how many more seconds it remains news.
     """
 
     lane_id: LaneId
@@ -65,7 +65,7 @@ class NoticeBook:
         return bool(self._until_s) or -math.inf in self._removals.values()
 
     def decided(self, lane: LaneState, verdict: Verdict, outcome: str, feedback: Feedback) -> None:
-        """Record the verdict on a returned lease. Call this before the verdict is applied."""
+        """Record the verdict on a returned lease if it is news. Call this before it is applied."""
         lane_id = lane.lane.lane_id
         if isinstance(verdict, Removal):
             is_reported = outcome not in OF_HOST and CLASSES[outcome].removes is not None

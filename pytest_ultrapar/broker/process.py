@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 
 MAX_PATH_BYTES = 100
-"""A Unix socket's path may have 108 bytes on Linux and 104 on BSD, including the final zero."""
+"""A Unix socket's path may have 108 bytes on Linux and 104 on BSD, including a final null byte."""
 SOCKET_NAME = "s"
 _LOCK_NAME = "lock"
 _IN_RUN = "broker-"
 _ELSEWHERE = "ultrapar-broker-"
-"""The prefix names the owner of the directory, because other programs also have files there."""
+"""The prefix for a directory outside the run's directory. It contains the name of this package,
+because other programs also have files there."""
 
 
 class BrokerDirectory:
@@ -36,7 +37,8 @@ class BrokerDirectory:
 
     Attributes:
         path: The directory.
-        fd: The file descriptor of the lock. A process that inherits it also uses the directory.
+        fd: The file descriptor of the lock. Every process that inherits it keeps the directory
+            locked.
         token: The secret of the broker's clients. It is never shown.
     """
 
@@ -88,7 +90,7 @@ def sweep(runs: Iterable[Path]) -> None:
     """Remove the broker directories that no process uses any more.
 
     Args:
-        runs: Directories of runs to search. The system's temporary directory is also searched.
+        runs: The run directories to search. The system's temporary directory is also searched.
     """
     found = [each for run in runs for each in run.glob(f"{_IN_RUN}*")]
     found += [each for parent in _shared() for each in parent.glob(f"{_ELSEWHERE}*")]
@@ -200,17 +202,18 @@ class BrokerProcess:
     def start(
         cls, settings: BrokerSettings, directory: BrokerDirectory, *, inherited: Sequence[int] = ()
     ) -> BrokerProcess:
-        """Start the process and wait until it listens.
+        """Start the process and wait until it is listening.
 
         Args:
             settings: The settings of the broker.
-            directory: The directory of its socket. The process removes it when it ends.
-            inherited: File descriptors to keep open as long as the process lives: the locks of the
-                keys for which it grants leases.
+            directory: The directory for its socket. The process removes this directory when it
+                ends.
+            inherited: File descriptors that stay open as long as the process lives: the locks of
+                the keys for which it grants leases.
 
         Raises:
             ConfigError: A file of daily limits cannot be read or trusted.
-            UltraparError: The process does not start. The message contains its output.
+            UltraparError: The process did not start. The message contains its output.
         """
         config = ServerConfig(settings, str(directory.socket), directory.token)
         child = Child.start(
@@ -232,7 +235,7 @@ class BrokerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._child.is_alive
 
     def said(self) -> str:
@@ -240,7 +243,7 @@ class BrokerProcess:
         return self._child.said()
 
     def stop(self) -> None:
-        """End the process immediately and remove its directory. Idempotent."""
+        """End the process, after 5 s by force, and remove its directory. Idempotent."""
         self._child.stop()
         self._directory.remove()
 

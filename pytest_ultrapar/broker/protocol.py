@@ -24,11 +24,11 @@ class KnownLane(msgspec.Struct, frozen=True):
 
     Attributes:
         lane_id: The lane.
-        at_s: The time of the check, monotonic seconds of the host.
-        removed: Why the run cannot use the lane. Empty if the check only exceeded a limit; the lane
-            then pauses.
-        retry_after_s: How many seconds from `at_s` the provider asked to wait; None if it did not
-            say.
+        at_s: The time of the check, in seconds on the host's monotonic clock.
+        removed: Why the run cannot use the lane. Empty if the check was refused only because of a
+            limit: the lane is then paused.
+        retry_after_s: How long the provider asked to wait, in seconds from `at_s`; None if it did
+            not say.
     """
 
     lane_id: LaneId
@@ -41,20 +41,22 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     """Information about an answer in addition to its outcome. None means unknown.
 
     Attributes:
-        retry_after_s: How many seconds to wait, finite and > 0.
+        retry_after_s: How many seconds the provider asks to wait before a retry, finite and > 0.
         exceeded: Which limit was exceeded, if the outcome is `rate`.
-        tokens: How many tokens the request used, in and out, if the answer reports both.
+        tokens: How many tokens the prompt and the answer have together, if the answer reports both
+            numbers.
         tokens_out: How many of these are in the answer.
         allowance: The provider's own limits.
-        is_wordless: Whether it is a 503 or a refused connection without `Retry-After`.
-        late_s: How many seconds after its grant the request was sent, or was found to be too late
-            to send.
-        is_too_many: Whether it is a 429.
+        is_wordless: Whether the connection was refused, or the answer is a 503 without
+            `Retry-After`.
+        late_s: The seconds from the grant until the request was sent, or until it was given up
+            because it was too late to send it.
+        is_too_many: Whether the answer is a 429.
         maybe_billed: Whether the provider may have charged for the request although no answer came.
         cache_write_tokens: How many tokens of the prompt were written to a cache.
-        is_own: Whether the request itself must have caused the refusal: its lane serves other
+        is_own: Whether the request itself must have caused the refusal, since its lane serves other
             requests.
-        left_out: Unknown fields of the answer, each with its value.
+        left_out: Unknown fields in the answer, each with its value.
         words: A number that identifies the server's message in a `bad_request`. Equal messages have
             equal numbers.
         is_cut: Whether the answer ended because it reached its token limit.
@@ -80,12 +82,12 @@ NO_FEEDBACK = Feedback()
 
 
 class TokenBounds(NamedTuple):
-    """The maximum number of tokens that a request may use. The lane's price gives its cost.
+    """The maximum number of tokens that a request may use. Their cost depends on the lane's price.
 
     Attributes:
         most_in: The maximum number of tokens in the prompt.
-        most_out: The maximum number of tokens in all its answers together, excluding unbounded
-            answers.
+        most_out: The maximum number of tokens in all answers to the request together, excluding
+            unbounded answers.
         n_guessed: The number of unbounded answers. The length of each is estimated from the model's
             answers so far, and the estimate may change while the request waits.
     """
@@ -103,22 +105,25 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         model: The model. Only one of its lanes may serve the request.
         group: The name of the case's group in the assignment; empty if it has no group.
         opens: Whether this is an opening request: a request for the first lease of an episode that
-            is not open yet. Follow-ups (requests of open episodes) are served first.
+            is not open yet. Most follow-ups (requests of open episodes) are served before opening
+            requests.
         lane: The lane that the episode has used so far. The episode stays on this lane while the
             lane is up; otherwise it moves to another lane of the same model.
         case_id: The case of the episode. The broker counts open episodes by this id: if the first
             lease is given back as `unsent` and requested again, this is still one open episode.
             If empty, the episode is not counted.
-        tokens: How many tokens, in and out, the request may use; an estimate, >= 0.
-        after: The lane on which the last attempt failed, if the request was not the cause. A retry
-            goes to another lane of the model if one is up.
-        is_bound: Whether only `lane` can serve the request, which refers to an object that exists
-            only there.
-        most: The maximum cost, if there is a budget. The cost of an episode's first request is not
-            known yet: its money is reserved later (`interface.BrokerInterface.pay`).
-        refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
-        stays: Whether the request must not move to another lane: it waits until the lanes in
-            `refused_by` are checked.
+        tokens: An estimate of how many tokens the request may use, in and out; >= 0.
+        after: The lane on which the last attempt failed, if the request itself was not the cause. A
+            retry goes to another lane of the model if one is up.
+        is_bound: Whether only `lane` can serve the request, because the request refers to an object
+            that exists only there.
+        most: The maximum numbers of tokens, for which money is reserved if there is a budget. They
+            are not known yet for the first request of an episode: the money for it is reserved
+            later (`interface.BrokerInterface.pay`).
+        refused_by: The lanes whose key, model or instance refused the request
+            (`failure_classes.DOUBTED`).
+        stays: Whether the request must not move to another lane, but waits until the lanes in
+            `refused_by` have been checked.
     """
 
     request_id: int
@@ -140,28 +145,28 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         lease_id: Unique per broker.
-        granted_s: When it was granted, monotonic seconds of the host.
+        granted_s: When it was granted, in seconds on the host's monotonic clock.
         send_by_s: The latest time to send the request. After this time, give the lease back as
-            `unsent` and request another one: a late send would be closer to the next one than rate
-            limits allow.
+            `unsent` and request another one. If the request was sent anyway, the next send could
+            follow it sooner than the rate limits allow.
         late_after_s: If you send the request after this time, report its delay
             (`interface.report_late_send`).
         seat_wait_s: How many seconds this request waited while all seats of a limit were taken.
-        rate_wait_s: How many seconds it waited, although seats were free, because of a rate limit
-            or a pause of the lane.
+        rate_wait_s: How many seconds it waited although seats were free, for example because of a
+            rate limit, a pause of the lane or the retry budget.
         in_flight: How many leases are in use on this lane, including this one.
-        tokens: How many tokens are reserved on the limits that count tokens; 0 if no limit does. A
-            request that may use more tokens must not be sent on this lease.
-        is_answering: Whether the lane's instance has answered a request recently. A 503 without
-            `Retry-After` or a refused connection is then `congestion`.
+        tokens: How many tokens are reserved for the request in limits that count tokens; 0 if there
+            is no such limit. A request that may use more tokens must not be sent on this lease.
+        is_answering: Whether the lane's instance has answered a request recently. If so, a refused
+            connection or a 503 without `Retry-After` counts as `congestion`.
         ends_s: If hosts share limits or cases: when this host's shares or claims end; never before
-            `send_by_s`. No request may be sent later, for any reason.
-        is_check: Whether the lane is suspected. The client must then send a check and not the
-            request.
+            `send_by_s`. No request may be sent after this time, for any reason.
+        is_check: Whether the lane is suspected of refusing all requests (`refusal_cause`). The
+            client must then send a check instead of the request.
         is_first: Whether the lane's instance has never answered. A proxy's 502 or 503 then means
             that the server behind it has not started yet.
-        n_served: How many requests the lane has answered so far. `n_refused`: how many it has
-            refused because of a limit.
+        n_served: How many requests the lane has answered so far.
+        n_refused: How many requests the lane has refused so far because of a limit.
     """
 
     lease_id: int
@@ -182,17 +187,17 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EstimatedLimit(msgspec.Struct, frozen=True):
-    """A limit that the run estimates, as far as it is known. Lanes may share a limit.
+    """A limit that the run estimates, with the values so far. Several lanes may share the limit.
 
     Adaptive mode estimates limits from the start, fixed mode only after the first refusal.
 
     Attributes:
         limit: The name of the limit.
-        workers: How many requests in flight the provider is known to allow; None if no limit was
-            observed yet.
-        qps: How many sends per second the provider is known to allow; None if no limit was observed
-            yet.
-        n_cuts: How often a refusal lowered the estimate.
+        workers: How many requests in flight the provider is known to allow; None if no such maximum
+            has been observed yet.
+        qps: How many sends per second the provider is known to allow; None if no such maximum has
+            been observed yet.
+        n_cuts: How often a refusal has lowered the estimate.
         peak: The maximum number of requests in flight so far.
         declared: Whether the pool declares the limit (fixed mode). The provider then seems to allow
             less than declared, unless the estimate is back at the declared limit.
@@ -214,10 +219,10 @@ class LaneStatus(msgspec.Struct, frozen=True):
     Attributes:
         state: `up`, `paused` (until a certain time) or `out` (removed for the rest of the run).
         reason: One sentence for users if the lane is `paused` or removed, otherwise empty.
-        waited_s: How many seconds requests waited, by cause: a limit and its kind, as in
-            `lab/key0 (qps)`, or `pause`, `group`, `home`, `budget`.
-        outcomes: How many leases were given back, by outcome. If the holder of a lease died, its
-            outcome is `lost`.
+        waited_s: How many seconds requests waited, by cause. A cause is a limit and its kind, such
+            as `lab/key0 (qps)`, or another reason, such as `pause`, `group`, `home` or `budget`.
+        outcomes: How many leases were given back, by outcome. A lease whose holder died has the
+            outcome `lost`.
         orphans: How many seats are still taken although their holders died, because the requests
             may still be running.
         pauses: How often it was paused, by cause: `rate` (a rate limit refused a request) or
@@ -226,19 +231,20 @@ class LaneStatus(msgspec.Struct, frozen=True):
         n_opened: How often its breaker opened.
         n_moved: How many requests failed here and were sent again on another lane.
         removed_after_s: When it was removed, in seconds after the run's start.
-        estimated: The limit on its path that the run estimates: in adaptive mode always, in fixed
-            mode after the provider has refused a request because of a limit.
+        estimated: The estimated limit that applies to the lane. Adaptive mode always estimates it,
+            fixed mode only after the provider has refused a request because of a limit.
         busy_s: How many seconds its leases were in use, summed over all leases.
-        widened: Limits on its path whose sends are now spaced further apart, because the provider
-            refused some that were within the declared rate (`headroom`).
-        awaits: The problem of the server that the lane waits for; empty if it does not wait.
-        left_out: Unknown fields of its answers, each with its value.
+        widened: Limits that apply to the lane and whose sends are now spaced further apart, because
+            the provider refused some sends that were within the declared rate (`headroom`).
+        awaits: The problem with the server for which the lane is waiting; empty if the lane is not
+            waiting for a server.
+        left_out: Unknown fields in its answers, each with its value.
         cut: How many answers ended because they reached their token limit, and the number of tokens
             in the longest of these.
-        is_whole: Whether requests are sent to a real server without streaming. The server may then
-            not notice that a request was cancelled.
-        is_unheard: Whether its server has a `metrics_url`, but this URL has not returned any known
-            metric.
+        is_whole: Whether its requests go to a real (not simulated) server and do not use streaming.
+            The server may then not notice that a request was cancelled.
+        is_unheard: Whether its server has a `metrics_url` that has not returned any known metric so
+            far.
     """
 
     # Manifests of earlier runs contain `out`, and the older names of the fields given below.
@@ -275,23 +281,24 @@ class LaneStatus(msgspec.Struct, frozen=True):
 
 
 BIN = 1.1
-"""Durations are counted in bins. This is the ratio between two adjacent bins."""
+"""Durations are counted in bins. The durations in a bin are this many times as long as those in the
+bin before it."""
 
 
 class ModelProgress(msgspec.Struct, frozen=True):
     """The counts of one model's episodes and requests so far.
 
     Attributes:
-        ended: How many episodes ended, by their number of requests. Episodes without requests are
-            left out.
+        ended: How many episodes have ended, by their number of requests. Episodes without requests
+            are left out.
         open: How many episodes are open, by their number of requests so far, including the request
             in flight.
-        seconds: How many requests ended, by how long their lease was in use: the key n means about
-            `BIN ** n` seconds.
-        under_way: How many requests are in flight, by how long their lease has been in use, in the
-            same bins.
-        ended_beside: How many requests its ended episodes sent to other models with roles, by
-            model.
+        seconds: How many requests have ended, by the time for which their lease was in use. The key
+            n means about `BIN ** n` seconds.
+        under_way: How many requests are in flight, by the time for which their lease has been in
+            use, in the same bins as `seconds`.
+        ended_beside: How many requests its ended episodes sent to models that have a role, such as
+            a judge, by the name of that model.
         open_beside: The same for its open episodes.
     """
 
@@ -311,7 +318,7 @@ class GroupProgress(msgspec.Struct, frozen=True):
     """The progress of one group's cases on this host.
 
     Attributes:
-        begun: How many episodes got their first lease or ended without one.
+        begun: How many episodes have got their first lease, or have ended without one.
         ended: How many of these episodes were reported as ended.
         room: Like `BrokerStatus.room`, for the lanes of the group.
     """
@@ -331,9 +338,9 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
         share: The amount that this host may use now, in the pool's unit. For example, 2.0 for `qps`
             means two per second.
         whole: The amount that all hosts together may use.
-        coming: The share that this host gets once other hosts have released part of their shares.
-        closed: Whether the limit is closed: no host gets a share, because the spent amount is
-            unknown.
+        coming: The share that this host will get once others have released part of their shares.
+        closed: Whether the limit is closed: no host gets a share, because it is unknown how much
+            has been spent.
     """
 
     limit: str
@@ -349,19 +356,20 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         in_flight: How many leases are in use now.
-        open_episodes: How many episodes got their first lease and have not been reported as ended.
-        ended_episodes: How many distinct cases were reported as ended.
-        waiting: How many requests have no lease yet. This includes requests of groups that may not
-            start yet.
-        trying: How many episodes wait before they retry a request that was refused or failed.
-        models: The counts for each model that got requests.
-        room: If hosts share limits: how many more requests could be in flight, by model, on the
-            lanes of which this host has a share. `NO_PART` if it has no share.
-        groups: If hosts share limits, the groups of the assignment.
-        trouble: A sentence if this host cannot renew its shares of the limits, otherwise empty.
+        open_episodes: How many episodes have got their first lease but have not been reported as
+            ended.
+        ended_episodes: How many distinct cases have been reported as ended.
+        waiting: How many requests have no lease yet. This includes requests of groups that are not
+            allowed to start yet.
+        trying: How many episodes are waiting to retry a request that was refused or failed.
+        models: The counts for each model that has received requests.
+        room: If hosts share limits: how many more requests each model could have in flight, on
+            lanes for which this host has a share. `NO_PART` if there are no such lanes.
+        groups: If hosts share limits, the progress of the groups in the assignment.
+        trouble: A sentence for the user if this host cannot renew its shares, otherwise empty.
         shares: If hosts share limits, the last known share of each limit; empty until it is known.
-        notes: Notes on shared limits for the user, one sentence each. They report limits that are
-            closed, and limits that are lower than in this host's pool because other hosts declare
+        notes: Notes for the user on shared limits, one sentence each. They name the limits that are
+            closed, and those that are lower than in this host's pool because another host declares
             less.
     """
 
@@ -393,8 +401,8 @@ NO_LANE, DAILY_QUOTA, BUDGET, TAKEN = "no_lane", "daily_quota", "budget", "taken
 OF_REQUEST, GONE = "refusal_of_request", "broker"
 """Kinds of reasons why a request cannot be served. `NO_LANE`: all lanes are removed. `DAILY_QUOTA`:
 the daily limits of all lanes are used up. `BUDGET`: the budget is spent. `TAKEN`: another host has
-taken over the case. `OF_REQUEST`: the provider refuses only this request. `GONE`: the broker is
-gone."""
+taken over the case. `OF_REQUEST`: the provider refuses only this request. `GONE`: the broker has
+ended."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -1,15 +1,16 @@
 """Decides whether a refusal was caused by the request, or by a key, model or instance.
 
 A 401, 403 or 404 may concern just one request: it may come from a firewall, or from a second
-provider behind the provider. So a refused request is sent to another lane once. A suspected lane is
-*checked*: its next lease is used for a short request, like the ones that `ultrapar check` sends.
-Until this check is answered, the lane gets no other lease. If the check succeeds, the lane is
-cleared. If the check is refused, the refused part of the lane (key, model or instance) is removed.
-A run without refusals sends no extra requests.
+provider behind the provider. So a refused request is sent to another lane, but only once. A lane
+that is suspected of being the cause is *checked*: its next lease is used for a short request, like
+the ones that `ultrapar check` sends. Until this check is answered, the lane gets no other lease. If
+the check succeeds, the lane is no longer suspected. If the check is refused, the part of the lane
+that refuses requests (key, model or instance) is removed. A run without refusals sends no extra
+requests.
 
-A `bad_request` is handled in the same way only if it is the first reply of a lane. The instance may
-then give this reply to every request, which is assumed if it refuses a check with the same message.
-Such a request is not sent to another lane. If the check is not refused with that message, the
+A `bad_request` leads to a check only if it is the first reply from a lane, because the instance may
+then reply in this way to every request. The request is not sent to another lane. If the instance
+refuses the check with the same message, it is assumed to refuse every request. Otherwise the
 refusal of the request is final.
 """
 
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 TELLING = 2
-"""A lane that has answered before is suspected once it has refused this many different requests in
-a row. With the check, a dead key refuses three requests in total."""
+"""A lane that has answered before is suspected once it has refused requests of this many different
+cases in a row. Including the check, a dead key refuses three requests in total."""
 
 
 class RefusalCheck:
-    """Keeps the requests that a lane has refused since its last answer, and the state of its check.
+    """The refusals by a lane since its last answer, and the state of the lane's check.
 
     Attributes:
         is_new: Whether the lane has never answered.
         is_being_checked: Whether a check is in flight.
-        is_deaf: Whether the check was refused with the same `bad_request` as the request.
+        is_deaf: Whether the check was refused with the same `bad_request` as a request before it.
     """
 
     def __init__(self) -> None:
@@ -51,15 +52,15 @@ class RefusalCheck:
     def is_suspect(self) -> bool:
         """Whether the lane needs a check, or is being checked.
 
-        Two refusals in a row are enough. One is enough if the lane has never answered, or if
-        another lane also refused the request.
+        It needs one if it has refused requests of two cases in a row. One refusal is enough if the
+        lane has never answered, or if another lane has also refused the request.
         """
         is_enough = self.is_new or self._is_doubted or len(self._refused) >= TELLING
         return bool(self._refused) and is_enough
 
     @property
     def scope(self) -> Scope | None:
-        """The part of the lane that its first refusal would remove; None means only this lane."""
+        """The part of the lane that its first refusal would remove; None if only this lane."""
         return next((CLASSES[one].removes for one, _ in self._refused.values()), None)
 
     def refused(self, case_id: str, outcome: str, words: int) -> None:
@@ -67,11 +68,11 @@ class RefusalCheck:
         self._refused[case_id] = outcome, words
 
     def doubt(self, case_id: str) -> None:
-        """Record that another lane also refused the request of this case."""
+        """Record that another lane has also refused the request of this case."""
         self._is_doubted |= case_id in self._refused
 
     def answered(self) -> bool:
-        """Record an answer of the lane, which shows that it did not cause the refusals.
+        """Record an answer from the lane. It shows that the lane did not cause the refusals.
 
         Returns:
             Whether the lane was suspected.
@@ -81,7 +82,7 @@ class RefusalCheck:
         return was_suspect
 
     def cleared(self) -> None:
-        """Forget all refusals. A check in flight is then ignored."""
+        """Forget all refusals. If a check is in flight, its result will be ignored."""
         self._refused.clear()
         self._is_doubted = self.is_being_checked = False
 
@@ -103,7 +104,7 @@ class RefusalCheck:
             self.cleared()
             return "cancelled"
         if outcome in CLASSES and outcome not in ANSWERED:
-            # Any other failure does not decide about the lane: the next requests do.
+            # No other failure shows what the lane does with requests: the next requests will.
             self.cleared()
         return outcome
 
@@ -115,12 +116,12 @@ def next_lanes(
 
     Args:
         request: The request. Its `refused_by` lists the lanes that refused it.
-        allowed: The lanes that may serve it.
+        allowed: The lanes that could serve it if none had refused it.
         known: All lanes.
 
     Returns:
-        After the first refusal, other lanes. After that, the lanes that refused it, as long as they
-        are suspected. None if the refusal is final.
+        After the first refusal, other lanes. After that, the lanes that refused the request and are
+        suspected of being the cause themselves. None if the refusal is final.
     """
     refused = [known[one] for one in request.refused_by if one in known]
     refused = [lane for lane in refused if not lane.is_removed]

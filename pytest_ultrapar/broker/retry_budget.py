@@ -1,4 +1,4 @@
-"""Limits how many retries are sent to an instance, and sends probes while it does not answer."""
+"""Limits retries after failures on an instance, and allows probes while it does not answer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import WorkerState
 
 SHARE, FIXED = 0.2, 10
-"""The number of retries may not exceed `SHARE` times the requests of an instance, plus `FIXED`.
+"""The number of retries after failures on an instance is limited.
 
-So retries add at most 20 % (plus ten requests) to the load of a failing provider. Without a budget,
+It may not exceed `SHARE` times the number of other requests to the instance, plus `FIXED`.
+
+So retries add at most 20 % (plus ten requests) to the load on a failing provider. Without a budget,
 trying every request three times would triple the load. Source: Finagle's retry budgets (20 %, and a
 minimum).
 """
 FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
-"""The next probe follows a failed one after 1 s. With each further failure, this time doubles, up
-to 30 s."""
+"""After a probe fails, the next one is sent 1 s later. With each further failure, this time
+doubles, up to 30 s."""
 
 
 class ParkedRetry(NamedTuple):
-    """A retry that waits until the budget of its instance grows. It was requested at `came_s`."""
+    """A retry that is waiting for an instance's retry budget. It was requested at `came_s`."""
 
     worker: WorkerState
     request: LeaseRequest
@@ -33,21 +35,24 @@ class ParkedRetry(NamedTuple):
 
 
 class RetryBudget(Timer):
-    """The retries of one instance, from all processes. A timer, due when it may send a probe.
+    """The budget for retries after failures on one instance, shared by all workers.
 
-    A retry draws on the budget when it is requested, so that retries that wait for seats cannot
-    overdraw it. A retry that is withdrawn later still counts. A retry beyond the budget is parked,
-    not refused, because an unattended run should wait rather than lose a case. Parked retries are
-    sent in order of arrival, for one of two reasons:
+    It is also a timer, which is due when a probe may be sent.
 
-    - The budget has grown. It grows by `SHARE` with every request that is not a retry.
-    - One parked retry at a time may exceed the budget, as a probe. It is sent immediately after the
-      instance has answered a request, or after a growing pause if the last probe failed. So an
-      instance that does not answer gets two requests a minute, and an instance that has recovered
-      gets all parked retries.
+    A retry draws on the budget when it is requested, so that retries that are waiting for seats
+    cannot overdraw it. A retry that is withdrawn later still counts. A retry beyond the budget is
+    parked, not refused, because an unattended run should wait rather than lose a case. Parked
+    retries are sent in order of arrival, in one of two ways:
+
+    - Within the budget, when it has grown. It grows by `SHARE` with every request that is not a
+      retry.
+    - Beyond the budget, as a probe. Only one probe may be in flight. A probe is sent immediately
+      after the instance has answered a request, or after a growing pause if the last probe failed.
+      So an instance that keeps failing gets two probes a minute after a while, and an instance that
+      has recovered gets all parked retries.
 
     Attributes:
-        n_drawn: How many retries have been drawn so far, excluding probes.
+        n_drawn: How many retries have drawn on the budget so far, excluding probes.
         parked: The parked retries, by worker and request id, in order of arrival.
     """
 
@@ -61,17 +66,17 @@ class RetryBudget(Timer):
 
     @property
     def next_probe_s(self) -> float | None:
-        """The time of the next probe; None if no retry waits for it or a probe is in flight."""
+        """The time of the next probe; None if no retry is parked or if a probe is in flight."""
         return self._probe_s if self.parked and not self._is_probing else None
 
     def draw(self, n_requests: int) -> bool:
-        """Draw one retry for a new request, if the budget allows it and no retries are parked.
+        """Draw on the budget for a new retry, if it allows one and no other retries are parked.
 
         Args:
             n_requests: How many requests were sent to the instance so far, excluding retries.
 
         Returns:
-            Whether the retry was drawn. If not, park it.
+            Whether the retry may be sent. If not, park it.
         """
         return not self.parked and self._draw(n_requests)
 
@@ -89,7 +94,7 @@ class RetryBudget(Timer):
 
         Args:
             n_requests: How many requests were sent to the instance so far, excluding retries.
-            now_s: Now.
+            now_s: The current time.
             is_removed: Whether the instance is removed, so that all retries go to other instances.
 
         Returns:
@@ -115,12 +120,12 @@ class RetryBudget(Timer):
         self._is_probing = False
 
     def probe_lost(self, now_s: float) -> None:
-        """Allow the next probe later, because the last one was sent and its result is unknown."""
+        """Allow the next probe after a pause: the last one was sent, but its result is unknown."""
         self._is_probing = False
         self._probe_s = now_s + self._delay_s
 
     def probe_failed(self, now_s: float) -> None:
-        """Allow the next probe later, because the last one failed. The pause grows each time."""
+        """Allow the next probe after a pause, which grows with each probe that fails."""
         self._is_probing = False
         self._probe_s = now_s + self._delay_s
         self._delay_s = min(LONGEST_PROBE_S, 2.0 * self._delay_s)

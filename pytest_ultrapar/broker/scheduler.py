@@ -3,10 +3,13 @@
 A request either opens an episode (an *opening request*) or continues one (a *follow-up*). The
 follow-ups of the oldest cases are served first, for as many cases as there are seats (`places`).
 New cases come next, as long as few cases are open. The follow-ups of the other cases come last.
+
 Opening requests are served in rotation, one worker after another. Workers with more leases than the
 average come last. A worker's *home* is the set of lanes that it prefers (affinity). If the home
 workers of a lane do not need all its seats, other workers may use them (work stealing).
-`waiting.py` contains the requests and their lines, `lanes.py` the lanes.
+
+`waiting.py` contains the waiting requests and the lines (queues) in which they wait. `lanes.py`
+contains the lanes.
 """
 
 from __future__ import annotations
@@ -99,13 +102,13 @@ class Scheduler:
         line.join(waiting)
 
     def watch(self, waiting: Waiting, now_s: float) -> None:
-        """For each rate that blocks the request, set a wake for the time when it allows a send."""
+        """Set a timer for the next send on each possible lane that only a rate limit blocks."""
         if waiting.waits_for.n_seated:
             for lane in waiting.lane_set.lanes:
                 self._table.watch(lane, now_s)
 
     def serve(self, now_s: float) -> None:
-        """Serve all requests that lanes in `changed` can serve, cases with a place first."""
+        """Serve all requests that the changed lanes can serve, first for cases with a place."""
         decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
         # Clear `changed` first: if a reservation ends below, its lanes are added to it again.
@@ -148,7 +151,7 @@ class Scheduler:
                 self._table.watch(lane, now_s)
 
     def refuse(self, line: Line, reason: str) -> None:
-        """Refuse all requests of a line."""
+        """Refuse all requests in a line."""
         for waiting in line.requests():
             self._refuse(waiting, reason)
 
@@ -163,9 +166,9 @@ class Scheduler:
     def reason_unservable(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
-        """Why no lane of a set can serve a request, and the kind of reason.
+        """Why no lane in a set can serve a request, and the kind of reason.
 
-        None if a lane may serve it before the time limit of an episode.
+        None if a lane may be able to serve it within the time limit of an episode.
         """
         if lane_set.n_alive == 0:
             return all_removed(model, lane_set.lanes), NO_LANE
@@ -227,14 +230,14 @@ class Scheduler:
     def who_pays(
         self, prefers: LaneState | None, lane_set: LaneSet, request: LeaseRequest
     ) -> LaneState | None:
-        """The preferred lane, or None (any lane) if only other lanes have money for the request."""
+        """The preferred lane; None (any lane) if only other lanes have money for the request."""
         if self._table.budgets is None or prefers is None or prefers.pays(request):
             return prefers
         is_paid = any(not lane.is_removed and lane.pays(request) for lane in lane_set.lanes)
         return None if is_paid else prefers
 
     def _leave_poor_lane(self, line: Line) -> None:
-        """Let any lane serve follow-ups whose own lane lacks money and gets no more."""
+        """Let any lane serve follow-ups whose own lane lacks money and will not get more."""
         lane = line.prefers
         assert lane is not None
         while len(line) and not lane.pays(line.first.request):
@@ -316,12 +319,12 @@ class Scheduler:
 def next_follow_up(
     free: dict[ModelState, list[LaneState]], passed: Container[Line], *, is_extra: bool
 ) -> Waiting | None:
-    """The follow-up to serve next: the oldest one that one of the `free` lanes can serve.
+    """The follow-up to serve next: the oldest one that a `free` lane can serve.
 
     Only cases with a place are considered (if `is_extra`, only cases without a place). A follow-up
-    stays on its lane as long as the lane is up. If its lane is paused or removed, any other lane of
-    its set may serve it. Lines in `passed` are skipped, because they wait for lanes that are not
-    free.
+    stays on its lane as long as the lane is up. If its lane is paused or removed, any other lane in
+    its set may serve it. Lines in `passed` are skipped, because none of the free lanes can serve
+    them now.
     """
     # Compare only the first requests of the lines: to check each of several thousand waiting
     # requests would take much longer than the grant.
@@ -348,11 +351,13 @@ def next_opening(
 ) -> Waiting | None:
     """The opening request to serve next on a `free` lane.
 
-    Home lanes come first. Workers with more leases than the average of the waiting workers come
+    First the workers are searched for requests that one of their free home lanes can serve, then
+    for all others. Each time, workers with more leases than the average of the waiting workers come
     last.
 
     Args:
-        rotation: All workers. The worker that has been without a grant for longest comes first.
+        rotation: All workers. The one whose last grant of an opening request is longest ago
+            comes first.
         free: Lanes that could serve a request now, by model.
     """
     workers = [worker for worker in rotation if worker.linked]
@@ -395,15 +400,15 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
     """The best lane to serve a request.
 
     If the request prefers a lane that is up, only this lane is possible. Otherwise home lanes come
-    before other lanes. Among these, the least loaded lane is the best, and among equally loaded
-    lanes the one that has been unused for longest.
+    before all other lanes. Within each of these two sets, the least loaded lane comes first. If
+    lanes are equally loaded, the one that has been unused for longest comes first.
 
     Args:
         waiting: The request.
         free: Lanes of its model that could serve a request now.
 
     Returns:
-        None if no `free` lane may serve it.
+        The lane; None if no `free` lane may serve the request.
     """
     prefers = waiting.prefers
     if waiting.lane_set.is_priced:
@@ -437,11 +442,11 @@ def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> L
     """The best lane to retry a request that failed or was refused on another lane.
 
     Only lanes that are up are considered. Lanes with another key and another instance come first,
-    because the key or the instance may be the cause of the failure. Among these, lanes that are
-    free now come first.
+    because the key or the instance may be the cause of the failure. Both among these lanes and
+    among the rest, lanes that are free now come first.
 
     Returns:
-        None if no other lane is up.
+        The lane; None if no other lane is up.
     """
 
     def wish(lane: LaneState) -> tuple[bool, bool, float, int]:
@@ -453,15 +458,16 @@ def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> L
 
 
 def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:
-    """Split a wait into its causes, and add these to the lane's waits.
+    """Split the time that a request waited by cause, and add the parts to `waited_s` of the lane.
 
-    Four causes are subtracted first: the retry was parked, the group's gate was shut, all seats
-    were taken, or the lane was reserved for its home workers. The broker never leaves a lane free
-    while a request waits for it. So the rest must be due to a rate, a pause, or a seat that was
-    kept for an open case.
+    Four causes are known: the retry was parked, the group could not start yet, all seats were
+    taken, or the lane was reserved for its home workers. Their times are subtracted first. The
+    broker never leaves a lane free while a request is waiting for it. So the rest must be due to a
+    rate, a pause, or a seat that was kept for an open case.
 
     Returns:
-        How many seconds the request waited for seats, and how many for rates or pauses.
+        How many seconds the request waited for seats, and how many for rates, pauses, kept seats or
+        the retry budget.
     """
     waited_s = now_s - waiting.since_s
     parked_s = waiting.parked_s
@@ -489,15 +495,16 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
 
 
 HOME_WAIT_S = 2.0
-"""How long after the first request a lane is reserved for its home workers, in seconds. Worker
+"""For how many seconds after the first request a lane is reserved for its home workers. Worker
 processes start within a second or two of each other, and the assignment that pytest's header shows
 should apply from the first request."""
 
 
 class Homes(Timer):
-    """The homes of an assignment. A timer, due when lanes stop waiting for absent workers.
+    """The home lanes in an assignment, and which of them are still reserved for absent workers.
 
-    The lanes that other workers may use from then on are checked again.
+    It is also a timer, which is due when all these reservations end. When a lane is no longer
+    reserved, it is checked again, because other workers may use it from then on.
     """
 
     def __init__(
@@ -532,7 +539,7 @@ class Homes(Timer):
         self._open_to_all(now_s)
 
     def home_of(self, worker: str) -> frozenset[LaneState] | None:
-        """The home lanes of a worker; None if all lanes are its home."""
+        """The home lanes of a worker; None if all lanes are its home lanes."""
         return self._homes.get(worker)
 
     def arrived(self, worker: str, now_s: float) -> None:
@@ -543,7 +550,7 @@ class Homes(Timer):
         self.departed(worker, now_s)
 
     def departed(self, worker: str, now_s: float) -> None:
-        """Record that a worker's home lanes need not be reserved for it any longer."""
+        """Record that a worker's home lanes need no longer be reserved for it."""
         self._arrived.add(worker)
         for lane in self._homes.get(worker, ()):
             lane.absent.pop(worker, None)
@@ -578,7 +585,7 @@ def no_such_group(group: str) -> str:
 
 
 def all_removed(model: str, lanes: Iterable[LaneState]) -> str:
-    """The error message if all lanes for a request are removed, or its group allows no lane."""
+    """The error message if all lanes for a request are removed, or if its group allows none."""
     reasons = list(dict.fromkeys(lane.reason for lane in lanes))
     if not reasons:
         return f"the case's group allows no lane for the model {model!r}"

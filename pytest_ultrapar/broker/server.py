@@ -1,9 +1,9 @@
 """The broker in a separate process: `python -m pytest_ultrapar.broker.server`.
 
-It is a process because a thread in the controller would compete with xdist's loop for the
-interpreter lock. The process reads its `ServerConfig` from the first line of its standard input,
-and ends when this input ends. The controller holds the other end of the pipe, so the broker ends
-even if the controller is killed.
+It has a process of its own because a thread in the controller would compete with xdist's loop for
+the interpreter lock. The process reads its `ServerConfig` from the first line of its standard
+input, and ends when this input ends. The controller holds the other end of the pipe, so the broker
+ends even if the controller is killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BrokerServer:
-    """Delivers the decisions of one `LaneBroker` to its clients, on one loop without threads."""
+    """Delivers the decisions of one `LaneBroker` to its clients, on an event loop in one thread."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class BrokerServer:
         Args:
             config: The configuration that the controller sent.
             clock: Source of all times.
-            loop: The event loop on which it runs.
+            loop: The event loop on which the server runs.
             on_broken: Called if the broker fails and cannot serve any more requests.
 
         Raises:
-            ConfigError: A file of daily limits cannot be read or trusted.
+            ConfigError: A file that counts a daily limit cannot be read or trusted.
         """
         self._token = config.token.encode()
         self._host = BrokerLoop(
@@ -73,7 +73,7 @@ class BrokerServer:
         """Accept a client.
 
         Raises:
-            ValueError: It has no name, or a worker with that name is already connected.
+            ValueError: The client has no name, or a worker with that name is already connected.
         """
         if not hello.worker:
             raise ValueError("a client must have a name")
@@ -84,7 +84,7 @@ class BrokerServer:
         self.answer(connection, wire.Welcome())
 
     def handle(self, connection: Connection, message: wire.ClientMessage, now_s: float) -> None:
-        """Carry out a message from a client that was accepted.
+        """Carry out a message from a client that has been accepted.
 
         Raises:
             ValueError: The client's role or the state of its requests does not allow the message.
@@ -104,11 +104,11 @@ class BrokerServer:
         self._carry_out(actions)
 
     def now_s(self) -> float:
-        """The current time, on the same clock as in the clients."""
+        """The current time, on the clock that the clients also use."""
         return self._host.now_s()
 
     def gone(self, connection: Connection) -> None:
-        """Remove the worker of a connection that has ended, and take its leases back."""
+        """Remove the worker whose connection has ended, and take back that worker's leases."""
         self._unflushed.pop(connection, None)
         if self._connections.get(connection.worker) is connection:
             del self._connections[connection.worker]
@@ -129,7 +129,7 @@ class BrokerServer:
         self._host.arm()
 
     def close(self) -> None:
-        """Stop serving, and write the remaining history."""
+        """Stop serving, and write the part of the history that has not been written yet."""
         self._host.close()
 
     def _tell(self, actions: list[Action]) -> None:
@@ -145,9 +145,9 @@ class Connection(asyncio.Protocol):
     """One client. If it sends a forbidden message, only this connection is closed.
 
     Attributes:
-        worker: Its name; empty before the handshake.
-        role: Its role, which decides what it may send.
-        heard_s: When it last sent data, on the server's clock.
+        worker: The client's name; empty before the handshake.
+        role: The client's role, which determines which messages it may send.
+        heard_s: When the client last sent data, on the server's clock.
         outgoing: Frames that have not been written yet.
     """
 
@@ -163,11 +163,14 @@ class Connection(asyncio.Protocol):
         self.outgoing = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport. The event loop calls this. Only the same user can connect."""
+        """Store the transport. The event loop calls this.
+
+        Only processes of the same user can connect.
+        """
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Handle all frames of one read with the same time, and send the answers in one write."""
+        """Handle all frames from one read as simultaneous, and send the answers in one write."""
         self._reader.feed(data)
         now_s = self.heard_s = self._server.now_s()
         try:

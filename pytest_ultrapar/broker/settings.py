@@ -11,7 +11,7 @@ from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 
 class SharesSettings(msgspec.Struct, frozen=True):
-    """Where a broker gets its shares from. Only the broker's process imports this source.
+    """Where a broker gets its shares from. Only the broker's process imports the named function.
 
     Attributes:
         factory: The `package.module:name` of a function that takes the `BrokerLoop` and `config`,
@@ -32,16 +32,16 @@ class BrokerSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         pool: The lanes and limits.
-        episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
+        episode_timeout_s: How many seconds an episode may last, > 0. A lane that has answered
             no request for that long is removed.
-        wait_for_servers_s: How long to wait for a server that is not available, >= 0 seconds.
+        wait_for_servers_s: How many seconds to wait for a server that is not available, >= 0.
         history: The directory for the history of limits and lanes; None to write no history.
-        known: Lanes to remove or pause when the first worker connects.
+        known: The lanes to remove or pause when the first worker connects.
         days: The daily limits.
         spending_path: The run's spending file; None if there is no budget.
-        shared: The rows that hosts share, by limit and kind (`shares.rows_of`). They are closed
-            until the broker receives its shares.
-        shares: The source of the broker's shares; None if hosts share no rows.
+        shared: The rows of limits that hosts share, each as its limit and kind (`shares.rows_of`).
+            They are closed until the broker receives its shares.
+        shares: Where the broker gets its shares from; None if hosts share no rows.
     """
 
     pool: Pool

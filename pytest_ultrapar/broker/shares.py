@@ -4,9 +4,10 @@ A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in wh
 module enforces a share in the same way as `throttles` enforces a limit. It also counts the units of
 earlier shares that are still in use. The ledger that divides a row follows one rule: the sum of the
 hosts' holdings (`HeldUnits.units`) plus new grants never exceeds the row. So no row is ever
-exceeded, regardless of when shares move.
+exceeded, regardless of when units move from one host to another.
 
-A shared row is closed at first: no lease is granted on it before the host gets its first share.
+A shared row is closed at first: no lease that needs it is granted before the host gets its first
+share.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ if TYPE_CHECKING:
 
 BUDGET_ROW, SEATS_ROW = "budget", "workers"
 DRIFT = 1.02
-"""The sends of a share are spaced over the window times this factor, plus the spare time for late
-sends. Each host spaces its sends by its own clock, and clocks may drift apart by this factor before
-a host loses its share. A higher factor costs time: with 1.05, phase 5.3 on three hosts took 1.052
-times as long as on one host; with 1.02, it took 1.036 times as long."""
+"""The sends that a share allows in a window are spaced over the window multiplied by this factor,
+plus the spare time for late sends. Each host spaces its sends by its own clock. A host loses its
+share if its clock and the server's differ in speed by more than this factor. A higher factor costs
+time: with 1.05, phase 5.3 on three hosts took 1.052 times as long as on one host; with 1.02, it
+took 1.036 times as long."""
 COUNTS = 1.05
-"""A send counts for the window times this factor, which is longer than the window on any clock."""
+"""For how long a send counts, as a multiple of the window. On any host's clock, this is longer than
+the window."""
 MOST_WINDOWS = 10
-"""A fraction is made whole over at most this many windows. With more windows, shares would move too
-slowly."""
+"""A fractional amount is converted to a whole one over at most this many windows. With more
+windows, units would move too slowly between hosts."""
 
 
 class Row(NamedTuple):
@@ -56,16 +59,16 @@ class WholeRow(NamedTuple):
 
 
 class HeldUnits(msgspec.Struct, frozen=True, array_like=True):
-    """The units that a host still holds of a row.
+    """The units of a row that a host still holds.
 
     Attributes:
-        units: For seats: its share, or its requests in flight if there are more. For paced rows:
-            its share, or the sends of a larger share that still count if there are more. For
-            tokens: its share, or its tokens that still count if there are more. For counted rows:
-            the units that it may still spend.
+        units: For seats, the larger of the share and the number of requests in flight. For paced
+            rows, the larger of the share and the number of sends under earlier, larger shares that
+            still count. For tokens, the larger of the share and the number of tokens that still
+            count. For counted rows, the units that the host may still spend.
         spent: For counted rows: the units spent since the host started, including reservations for
             unanswered requests.
-        reserved: How many units of `spent` are only reserved.
+        reserved: How many of the `spent` units are only reserved.
     """
 
     units: int
@@ -76,10 +79,10 @@ class HeldUnits(msgspec.Struct, frozen=True, array_like=True):
 def whole_row(amount: float, window_s: float) -> WholeRow:
     """Convert a row to whole units. The result never allows more than was declared.
 
-    A fraction is made whole over several windows: 1.5 per second becomes 3 per 2 s, and 0.2 becomes
-    1 per 5 s. If this would take more than `MOST_WINDOWS` windows, the amount is rounded down over
-    several windows. Their number is chosen so that the least is lost. An amount below one becomes
-    one unit over a longer time.
+    A fractional amount becomes a whole one over several windows: 1.5 per second becomes 3 per 2 s,
+    and 0.2 becomes 1 per 5 s. If this would take more than `MOST_WINDOWS` windows, an amount below
+    one becomes one unit over a longer time. A larger amount is then rounded down over the number
+    of windows for which the least is lost.
 
     Args:
         amount: The declared amount, > 0.
@@ -99,7 +102,7 @@ def whole_row(amount: float, window_s: float) -> WholeRow:
 
 
 def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
-    """All rows of limits that can be shared, including daily limits and budgets.
+    """All rows that hosts can share, including daily limits and budgets.
 
     Args:
         pool: The pool with the limits.
@@ -115,7 +118,7 @@ def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
 
 
 def declared_row(pool: Pool, row: Row) -> WholeRow:
-    """A row of a pool in whole units. Money is in the units of `pool.money`.
+    """A row of a limit in the pool, in whole units. Money is in the units of `pool.money`.
 
     Raises:
         ValueError: The pool has no such row.
@@ -138,7 +141,7 @@ class _Divided:
 
     Attributes:
         row: The whole row.
-        share: How many units may be used now.
+        share: How many units this host may use now.
     """
 
     def __init__(self, row: WholeRow) -> None:
@@ -170,14 +173,14 @@ class _Divided:
 
 
 class SharedSeats(_Divided):
-    """Seats that hosts share. This host may use its share of them."""
+    """Seats that hosts share, of which this host may use its share."""
 
     def __init__(self, row: WholeRow, seats: Seats) -> None:
         super().__init__(row)
         self._seats = seats
 
     def held(self, _: float) -> HeldUnits:
-        """The share, or the seats in flight if there are more."""
+        """The larger of the share and the number of taken seats."""
         return HeldUnits(max(self.share, self._seats.in_flight))
 
 
@@ -187,7 +190,7 @@ class SharedPacer(_Divided, Pacer):
     Guarantee: the interval between a send and the one before it is never shorter than the current
     share requires. So the window that ends with a send never contains more sends than the share
     allows at that time, regardless of earlier shares. For `held`, a send counts as long as one
-    window can contain both this send and the next one. So if a share is lowered, the units become
+    window can contain both this send and the next one. So if the share is lowered, the units become
     free for other hosts one by one, as the sends leave the window.
     """
 
@@ -206,7 +209,7 @@ class SharedPacer(_Divided, Pacer):
         self.ready_s = math.inf
 
     def stretch(self, window_s: float) -> None:
-        """After the next send, space sends over this window, which is widened for several hosts."""
+        """Change the window for the sends after the next one. Time for clock drift is added."""
         self._spare_s = window_s - self.row.window_s
         share = self.share
         self.interval_s = math.nextafter(self._width_s / share, math.inf) if share else math.inf
@@ -252,14 +255,14 @@ class SharedPacer(_Divided, Pacer):
         return True
 
     def held(self, now_s: float) -> HeldUnits:
-        """The share, or the sends of a larger share that still count if there are more."""
+        """The larger of the share and the number of sends under larger shares that still count."""
         over_s = self._forget(now_s)
         self._past = [one for one in self._past if one[1] > over_s]
         largest = max((share for share, _ in self._past), default=0)
         return HeldUnits(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
-        """When the window before a send begins to contain fewer sends than the share allows."""
+        """The time from which the window before a send has fewer sends than the share allows."""
         if len(self._sent) < self.share:
             return -math.inf
         return math.nextafter(self._sent[-self.share] + self._width_s, math.inf)
@@ -277,8 +280,8 @@ class SharedTokens(_Divided, TokenPacer):
 
     Guarantee: at each send, the tokens reserved for it, together with the tokens in the window
     before it, do not exceed the current share. Tokens that still count are `held` until their
-    window has passed, even if they exceed the share. If there is no share, even a send without
-    tokens is refused.
+    window has passed, even if they exceed the share. If the share is 0, even a send without tokens
+    must wait.
 
     Attributes:
         last_units: The units of the last reservation; 0 before the first.
@@ -294,12 +297,12 @@ class SharedTokens(_Divided, TokenPacer):
         self.limit = 0
 
     def stretch(self, window_s: float) -> None:
-        """Count later sends over this window, which is widened for several hosts."""
+        """Change the window for later sends. Time for clock drift is added."""
         self.window_s = spaced_over_s(self.row.window_s, window_s - self.row.window_s)
         self._token_s = self.window_s / self._open
 
     def ready_at_s(self, tokens: int, now_s: float) -> float:
-        """Like `TokenPacer.ready_at_s`. Infinity if the share is 0 or smaller than `tokens`."""
+        """Like `TokenPacer.ready_at_s`, but infinity if the share is 0 or smaller than `tokens`."""
         return super().ready_at_s(tokens, now_s) if self.share else math.inf
 
     def reserve(self, tokens: int, now_s: float) -> Reservation:
@@ -333,18 +336,18 @@ class SharedTokens(_Divided, TokenPacer):
         return is_other
 
     def held(self, now_s: float) -> HeldUnits:
-        """The share, or the tokens that still count if there are more."""
+        """The larger of the share and the number of tokens that still count."""
         self._forget(now_s)
         return HeldUnits(max(self.share, self._counted))
 
 
 def spaced_over_s(window_s: float, spare_s: float) -> float:
-    """The time over which the sends of a share are spaced, allowing for clock drift and delays."""
+    """The time over which a share's sends are spaced, including time for drift and delays."""
     return DRIFT * window_s + spare_s
 
 
 def counts_s(row: WholeRow, spare_s: float) -> float:
-    """How long a send counts: a whole window on any clock, from the latest time of the send.
+    """How long after its grant a send counts: its longest delay plus a window on any clock.
 
     A send is late by at most the spare time plus the interval between sends (`Headroom.send_by_s`).
     """
@@ -357,12 +360,12 @@ class GrantedUnits:
 
     Attributes:
         left: How many units may still be reserved; below 0 if requests used more than was reserved.
-        spent: How many units were used or are reserved.
-        reserved: How many units of `spent` are only reserved.
+        spent: How many units have been used or are reserved.
+        reserved: How many of the `spent` units are only reserved.
         is_open: Whether units may be reserved now.
         last_units: The units of the last reservation; 0 before the first.
         most: How many units no host has spent yet; infinity if unknown. This host cannot get more
-            units than these.
+            than that.
     """
 
     def __init__(self) -> None:
@@ -411,7 +414,7 @@ class GrantedUnits:
         self.reserved += units
 
     def settle(self, reserved: int, used: int) -> None:
-        """Replace a reservation with the units used. Call this once for each reservation."""
+        """Replace a reservation with the units that were used. Call this once per reservation."""
         self.left -= used - reserved
         self.spent += used - reserved
         self.reserved -= reserved
@@ -421,10 +424,10 @@ SharedRow = SharedSeats | SharedPacer | SharedTokens | GrantedUnits
 
 
 class SharedDays:
-    """Limits a daily ledger to this host's tranche. Has the interface of `DayLedger`.
+    """Limits a daily ledger to the units that this host was granted (its *tranche*).
 
-    If the tranche is too small, requests wait, because the next tranche may arrive at any time. The
-    ledger itself knows whether the daily quota is used up.
+    It has the interface of `DayLedger`. If the tranche is too small, requests wait, because the
+    next tranche may arrive at any time. The ledger itself knows whether the daily quota is used up.
     """
 
     def __init__(self, ledger: DayLedger, tranche: GrantedUnits) -> None:
@@ -436,7 +439,7 @@ class SharedDays:
         return min(self.tranche.usable, self.ledger.left(now_s))
 
     def ready_at_s(self, units: int, now_s: float) -> float:
-        """Like `DayLedger.ready_at_s`. It is also infinity if the tranche is too small."""
+        """Like `DayLedger.ready_at_s`, but also infinity if the tranche is too small."""
         if units > self.tranche.usable:
             return math.inf
         return self.ledger.ready_at_s(units, now_s)
@@ -457,7 +460,7 @@ class LimitShares:
     """The shared rows of one limit. Without shared rows, this object blocks no requests.
 
     Attributes:
-        label: The label of waits that are due to a share that is too small.
+        label: The label for waits that are due to a share that is too small.
         rows: The shared rows, by kind.
     """
 
@@ -489,10 +492,10 @@ class LimitShares:
 
     @property
     def is_closed(self) -> bool:
-        """Whether requests must wait for the next share. False if a daily quota is used up."""
+        """Whether requests must wait for the next share. Rows that are used up do not count."""
         return any(one.is_closed for one in self.rows.values())
 
     def is_used_up(self, word: str, units: int) -> bool:
-        """Whether all hosts together have fewer than this many units of a counted row left."""
+        """Whether fewer than this many units of a counted row are left for all hosts together."""
         row = self.rows.get(word)
         return isinstance(row, GrantedUnits) and units > row.most

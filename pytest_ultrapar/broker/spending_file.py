@@ -1,9 +1,10 @@
-"""The spending and reservations of a run's budgets, in a file of the run's directory.
+"""The spending and reservations against a run's budgets, in a file in the run's directory.
 
 A reservation is written before its lease is granted, and corrected later. So if the run is killed,
-the spending in the file is never less than the true spending. Reservations without a correction
-were in flight. A write is one call without a sync. If a process is killed, its writes survive. A
-crash of the machine may lose the writes of the last seconds.
+the spending in the file is never less than the true spending. A reservation without a correction
+belongs to a request that was in flight. Each write is a single call without a sync. If the process
+is killed, its writes survive. If the machine crashes, the writes of the last few seconds may be
+lost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALL_LANES = "*"
-"""Takes the place of a lane if the lane is unknown. Its units then count for every lane."""
+"""Takes the place of a lane's name if the lane is unknown. The units then count for all lanes."""
 _UNKNOWN_RUN = "-"
 
 
@@ -29,8 +30,8 @@ class Spending(NamedTuple):
     """The content of a spending file.
 
     Attributes:
-        spent: Units by lane. Reservations that were never settled count in full. If lines are lost,
-            all units are listed under `ALL_LANES`.
+        spent: Units by lane. Reservations that were never settled count in full. If lines have been
+            lost, all units are listed under `ALL_LANES`.
         run_id: The run that the file belongs to; empty if the file does not name it.
         trouble: One sentence that describes the file's damage; empty if it is intact.
     """
@@ -41,16 +42,16 @@ class Spending(NamedTuple):
 
 
 class SpendingFile:
-    """Appends one line for each reservation of a run and one for each settlement.
+    """Appends one line for each reservation in a run and one for each settlement.
 
     Lines `earlier UNITS LANE` record the spending of earlier sessions. They are followed by
     `reserve ID UNITS LANE` and `settle ID UNITS` for each lease of this session. A line begins with
     its newline character and ends with its CRC-32 and a semicolon. So if a crash or a full disk
     cuts off a line, the missing end shows it, and the next line still begins on a new line.
 
-    The first line, `spending RUN UNITS`, contains the units that are spent or reserved now. It is
-    overwritten with each new line. If the lines add up to less than this sum, some lines are lost,
-    and the sum counts.
+    The first line, `spending RUN UNITS`, contains the sum of all units that are spent or reserved
+    now. It is overwritten when a line is appended. If the other lines add up to less than this sum,
+    some of them have been lost, and the sum counts.
 
     Attributes:
         spent: The units by lane when the file was opened.
@@ -65,7 +66,7 @@ class SpendingFile:
             path: The file.
             earlier: The units that earlier sessions spent, by lane; None to read them from the
                 file.
-            run_id: The id of the run. It is used if the file does not name the run.
+            run_id: The id of the run, used if the file does not name the run.
 
         Raises:
             ResultsError: The file cannot be read or written.
@@ -101,7 +102,7 @@ class SpendingFile:
 
         Raises:
             ResultsError: The settlement cannot be written. The file still contains the
-                reservation, and the cost cannot be higher than that.
+                reservation. Only a request with unbounded answers can have cost more than that.
         """
         self._write(f"settle {lease_id} {units}", units - self._open.get(lease_id, units))
         self._open.pop(lease_id, None)
@@ -111,10 +112,11 @@ class SpendingFile:
         os.close(self._fd)
 
     def _write(self, words: str, more: int) -> None:
-        """Append a line that changes the sum by `more`, and write the sum.
+        """Append a line that changes the sum by `more`, and write the new sum.
 
-        If the process is killed between the two writes, the lines add up to more than the sum. If
-        they added up to less, it would seem that lines had been lost.
+        A lower sum is written before the line, a higher one after it. So if the process is killed
+        in between, the lines add up to more than the sum. If they added up to less, lines would
+        seem to have been lost.
         """
         rest, n_written = _line(words), 1
         total = self._total + more
@@ -155,7 +157,7 @@ def read_spending(path: Path) -> dict[str, int]:
 
 
 def find_spending(path: Path) -> Spending | None:
-    """The content of a spending file, with its damage; None if there is no file.
+    """The content of a spending file and a description of any damage; None if there is no file.
 
     Raises:
         ResultsError: The file cannot be read, or is too damaged to show the spending.

@@ -14,8 +14,8 @@ class Seats:
 
     Attributes:
         in_flight: How many seats are taken now.
-        peak: The maximum number of seats taken at the same time.
-        cap: How many seats are allowed now, a whole number >= 0; infinity if unlimited.
+        peak: The highest number of seats taken at the same time so far.
+        cap: How many seats there are now, a whole number >= 0; infinity if unlimited.
     """
 
     def __init__(self, cap: float) -> None:
@@ -51,26 +51,27 @@ class Seats:
 
 
 UNRATED_SEND_BY_S = 60.0
-"""How long after its grant a lease may be used if its path has no rate limit, in seconds. Without a
-rate limit, a late send does no harm. This number only matters for a client that was suspended."""
+"""How many seconds after its grant a lease may still be used, if no rate limit applies to its lane.
+Without a rate limit, a late send does no harm. This number only matters for a client that was
+suspended."""
 
 
 class Pacer:
     """Spaces sends by `window_s / rate`: the generic cell rate algorithm (GCRA) with burst 1.
 
     Guarantee: if `rate` is a whole number, any half-open window of `window_s` seconds contains at
-    most `rate` sends, regardless of when they are requested and how the clock is rounded. If `rate`
-    is a fraction, this is true for windows with a whole number of sends: 1.5 per second means 3 in
-    any 2 s, and 0.2 per second means one in any 5 s.
+    most `rate` sends, regardless of when sends are requested and how times are rounded. If `rate`
+    is a fraction, this is true for windows in which it allows a whole number of sends. So 1.5 per
+    second means 3 in any 2 s, and 0.2 per second means one in any 5 s.
 
     Spacing is safer than a log of the last `rate` sends, which would admit the whole quota in one
-    burst. Connection set-up, retransmissions or a late sender can push two bursts together. The
-    receiver then counts up to twice the quota in one of its windows. With spacing, the receiver
-    sees one request too many only if a request is delayed by a whole interval. Providers that
-    enforce a rate per minute in slices of a second (as Azure does) see an even stream.
+    burst. Connection set-up, retransmissions or a late sender can push two such bursts together.
+    The receiver then counts up to twice the quota in one of its windows. With spacing, the receiver
+    sees one request too many only if a request is delayed by a whole interval. Some providers (such
+    as Azure) enforce a limit per minute in slices of a second. Spacing gives them an even stream.
 
-    A send is never given back, because the broker cannot know whether the request reached the
-    provider.
+    Once counted, a send is never taken back, because the broker cannot know whether the request
+    reached the provider.
 
     Source: ITU-T I.371 annex A (GCRA, the virtual scheduling algorithm).
     """
@@ -94,14 +95,14 @@ class Pacer:
         self.stretch(window_s)
 
     def stretch(self, window_s: float) -> None:
-        """Change the window for the sends after the next one."""
+        """Change the window for all sends after the next one, whose time is already set."""
         # Round up, so that `rate` intervals never add up to less than the window. (Three times the
         # float below 1/3 would be less than 1.)
         self.interval_s = math.nextafter(window_s / self.rate, math.inf)
 
     @property
     def per_s(self) -> float:
-        """The number of sends per second."""
+        """The number of sends allowed per second."""
         return 1.0 / self.interval_s
 
     def ready_at_s(self, now_s: float) -> float:
@@ -113,12 +114,12 @@ class Pacer:
 
         Args:
             now_s: The time.
-            wake_s: How late a send may be granted and still count as on time, in seconds. Even on
+            wake_s: How many seconds late a send may be granted and still count as on time. Even on
                 an idle machine, timers wake 1 ms late. Without this tolerance, a rate of 100 sends
                 per second would lose a tenth of the sends.
 
         Returns:
-            How late the send is, if it counts as on time; otherwise 0.
+            How many seconds late the send is; 0 if it is later than `wake_s` allows.
 
         Raises:
             ValueError: No send is allowed at `now_s`.
@@ -143,11 +144,12 @@ the credit is used up."""
 
 
 class Reservation:
-    """The tokens of one send on one limit.
+    """The tokens that one send takes from one limit.
 
     Attributes:
-        units: The tokens reserved or, once that is known, the tokens used.
-        is_counted: Whether the tokens still count, because the window of the send has not passed.
+        units: The number of tokens reserved or, once it is known, the number used.
+        is_counted: Whether the tokens still count, because the window that follows the send is not
+            over.
     """
 
     __slots__ = ("is_counted", "over_s", "units")
@@ -159,22 +161,23 @@ class Reservation:
 
 
 class TokenPacer:
-    """A token bucket with reservations: it spaces sends by their reserved tokens, and logs them.
+    """A token bucket that logs sends, and spaces them by the tokens reserved for each.
 
     Guarantee: any half-open window of `window_s` seconds contains at most `limit` reserved tokens,
     if no send uses more than its reservation. If a send uses more, the excess delays the next send,
     but by at most one window: after that, the provider no longer counts the excess.
 
-    Both the log and the spacing must allow a send. The log of a window alone would admit a whole
-    window's tokens in one burst (see `Pacer`). Spacing alone (`tokens * window_s / limit` after
-    each send) is not exact if sends differ in size: at 1000 per minute, it allows three sends of
-    400 tokens within 48 s.
+    Both the log and the spacing must allow a send. A log alone would admit a whole window's tokens
+    in one burst (see `Pacer`). Spacing alone (`tokens * window_s / limit` after each send) is not
+    exact if sends differ in size: at 1000 per minute, it allows three sends of 400 tokens within
+    48 s.
 
-    If a reservation was too large, the log and the spacing get the rest back. If the next send is
-    already due, the rest shortens later intervals. Without this, the estimates would determine the
-    rate of sends. Idle time gives no credit.
+    If a reservation was too large, the log and the spacing get the unused tokens back. If the next
+    send is already due, the unused tokens shorten later intervals. Without these refunds, the rate
+    of sends would depend on the estimates instead of the tokens used. Idle time gives no credit.
 
-    Source: ITU-T I.371 annex A (GCRA), with amounts, and a log of the sends in the window.
+    Source: ITU-T I.371 annex A (GCRA), with an amount for each send, and with a log of the sends in
+    the window.
     """
 
     def __init__(self, limit: float, window_s: float) -> None:
@@ -222,7 +225,7 @@ class TokenPacer:
         return at_s
 
     def reserve(self, tokens: int, now_s: float) -> Reservation:
-        """Count one send at `now_s` with the tokens that it may use.
+        """Count one send at `now_s`, and reserve the tokens that it may use.
 
         Raises:
             ValueError: This send is not allowed at `now_s`.
@@ -243,7 +246,7 @@ class TokenPacer:
         return reservation
 
     def settle(self, reservation: Reservation, tokens: int, now_s: float) -> None:
-        """Set the tokens that a send used. You may call this more than once."""
+        """Record how many tokens a send used. You may call this more than once."""
         more = tokens - reservation.units
         self._forget(now_s)
         reservation.units = tokens

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 def _nothing(_: float) -> None:
-    """Do nothing: after every event, the broker checks the parked retries anyway."""
+    """Do nothing. `RetryBudget` uses this: the broker checks parked retries after every event."""
 
 
 @dataclass(eq=False, slots=True)
@@ -26,7 +26,11 @@ class Timer:
 
 
 class TimerQueue:
-    """Timers in chronological order. Each is due once, at the earliest requested time."""
+    """Timers in chronological order.
+
+    If several times are requested for a timer, it is due only once: at the earliest of these times,
+    unless it is moved.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
@@ -46,7 +50,7 @@ class TimerQueue:
         heapq.heappush(self._heap, (at_s, self._order, timer))
 
     def pop_due(self, now_s: float) -> Timer | None:
-        """Remove and return the earliest timer that is due at `now_s`, or None."""
+        """Remove and return the earliest timer; None if no timer is due at `now_s`."""
         next_s = self.next_s()
         if next_s is None or next_s > now_s:
             return None
@@ -55,7 +59,7 @@ class TimerQueue:
         return timer
 
     def next_s(self) -> float | None:
-        """The time of the earliest timer, or None."""
+        """The time of the earliest timer; None if there is no timer."""
         heap = self._heap
         while heap and heap[0][0] != heap[0][2].wake_s:
             heapq.heappop(heap)

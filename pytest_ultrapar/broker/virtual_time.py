@@ -1,4 +1,4 @@
-"""Runs the broker in virtual time: hours of a run take seconds, with reproducible results.
+"""Runs the broker in virtual time: a run of hours takes seconds, and its results are reproducible.
 
 This module uses the production broker. A subclass of `BrokerPlay` defines the results of requests
 and the future events. The clock jumps from one event to the next.
@@ -28,7 +28,7 @@ class BrokerPlay(ABC):
 
     Attributes:
         broker: The broker. Pass all actions that its methods return to `book`.
-        now_s: The time. You may move it forward, as if the process had been suspended.
+        now_s: The current time. You may move it forward, as if the process had been suspended.
     """
 
     def __init__(self, broker: LaneBroker, *, now_s: float = 0.0) -> None:
@@ -40,12 +40,12 @@ class BrokerPlay(ABC):
 
     @abstractmethod
     def book(self, actions: list[Action]) -> None:
-        """Handle the grants and refusals of the broker at the current time."""
+        """Handle the grants and refusals that the broker returned at the current time."""
 
     # -- messages of clients ---------------------------------------------------------------------
 
     def say(self, who: str, message: ClientMessage) -> Answer | None:
-        """Send a message and return the answer. If `who` is empty, the controller sends it."""
+        """Send the broker a message from `who` (if empty: the controller). Return the answer."""
         answer, actions = self.broker.handle(who, message, self.now_s)
         self.book(actions)
         return answer
@@ -84,7 +84,7 @@ class BrokerPlay(ABC):
     # -- time ------------------------------------------------------------------------------------
 
     def later(self, in_s: float, do: Callable[..., None], *arguments: object) -> None:
-        """Call `do(*arguments)` after this many seconds."""
+        """Call `do(*arguments)` in `in_s` seconds."""
         heapq.heappush(self._coming, (self.now_s + in_s, next(self._order), do, arguments))
 
     def next_s(self) -> float:
@@ -94,9 +94,9 @@ class BrokerPlay(ABC):
         return coming_s if wake_s is None else min(coming_s, wake_s)
 
     def step(self) -> bool:
-        """Jump to the next event and handle it; False if there is no event.
+        """Jump to the next event and handle it. Return False if there is no event.
 
-        Events of clients come before a wake of the broker at the same time.
+        If an event of a client and a wake of the broker have the same time, the client comes first.
         """
         wake_s = self.broker.next_wake_s()
         if self._coming and (wake_s is None or self._coming[0][0] <= wake_s):
@@ -110,12 +110,12 @@ class BrokerPlay(ABC):
         return True
 
     def wake(self, at_s: float) -> None:
-        """Move to the time of the broker's wake, and call its `tick`."""
+        """Move the clock to the time of a wake, and call the broker's `tick`."""
         self.now_s = max(self.now_s, at_s)
         self.book(self.broker.tick(self.now_s))
 
     def wait(self, seconds: float) -> None:
-        """Let this much time pass, and handle all events that happen in it."""
+        """Let this many seconds pass, and handle all events in that time."""
         until_s = self.now_s + seconds
         while self.next_s() <= until_s:
             self.step()

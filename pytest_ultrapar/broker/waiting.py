@@ -1,4 +1,4 @@
-"""Requests without a lease and the lines in which they wait; workers and the leases they hold."""
+"""Waiting requests and the lines in which they wait; workers and the leases that they hold."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class HeadOfLine:
-    """The limits that are reserved for one request whose tokens do not fit yet.
+    """The limits that are reserved for one request, because they have no room for it yet.
 
-    Smaller requests behind it also wait, because otherwise this request might never fit on a busy
-    limit. Guarantee: the reservation ends when the request leaves its line, when the line is
-    hidden, or when something changes for a lane of a reserved limit. All lanes of all reserved
-    limits are then checked again.
+    Smaller requests behind it also wait. Otherwise, a busy limit might never have enough room for
+    this request. Guarantee: all its reservations end when the request leaves its line, or when the
+    line is hidden from the scheduler (`Line.unlink`). They also end before a lane with one of these
+    limits is checked again. All lanes of all these limits are then checked again.
     """
 
     def __init__(self, changed: dict[LaneState, None]) -> None:
@@ -43,14 +43,14 @@ class HeadOfLine:
         self._limits: list[LimitState] = []
 
     def keep(self, limit: LimitState, until_s: float) -> None:
-        """Reserve a limit, so that it serves no request before `until_s`."""
+        """Reserve a limit, so that it allows no request before `until_s`."""
         limit.head_of_line = self
         limit.kept_until_s = until_s
         limit.reckon()
         self._limits.append(limit)
 
     def free(self) -> None:
-        """Release the reserved limits, so that they serve all requests again. Idempotent."""
+        """Release the reserved limits, so that any request can use them. Idempotent."""
         for limit in self._limits:
             # Since then, the limit may have been released and reserved for another request.
             if limit.head_of_line is self:
@@ -62,7 +62,7 @@ class HeadOfLine:
 def keeps_limits(
     waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], now_s: float
 ) -> bool:
-    """Reserve the limits that have no room for the next request yet.
+    """Reserve the limits of a lane that have no room for this request yet.
 
     Returns:
         Whether there are such limits.
@@ -92,9 +92,9 @@ def keeps_limits(
 def release_unaffordable_lanes(
     waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]
 ) -> None:
-    """Let free lanes without enough money for the next request serve others in the meantime.
+    """Let free lanes that lack the money for this request serve others in the meantime.
 
-    The lanes are checked again when they get more money and when the request no longer waits.
+    The lanes are checked again when they get more money, and when the request no longer waits.
     """
     for lane in lanes:
         for limit in lane.metered if lane in waiting.lane_set.members else ():
@@ -103,7 +103,7 @@ def release_unaffordable_lanes(
 
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
-    """Release the reserved limits of these lanes, and all limits reserved together with them."""
+    """Release the reserved limits of these lanes, and any others reserved for the same requests."""
     found: list[HeadOfLine] = []
     for lane in lanes:
         # Most lanes do not count tokens.
@@ -120,18 +120,18 @@ class Waiting:
     """One request that has no lease yet.
 
     Attributes:
-        order: The number of the request in the order of all requests.
+        order: Its position in the order in which all requests arrived.
         opens: Whether it opens an episode.
-        is_extra: Whether its episode is open and has no place.
+        is_extra: Whether its episode is open, but has no place on some limit (`Places`).
         prefers: The lane that it prefers, or None.
         since_s: When it arrived.
         waits_for: The lanes whose seats it waits for.
         full_s: `LaneSet.full_s` of `waits_for` when it arrived.
         shut_s: `GroupState.shut_s` of its group when it arrived.
-        line: The line in which it waits; None before and after that.
+        line: The line in which it waits; None if it is not in a line.
         head_of_line: The limits that are reserved for it; None if none have been reserved.
         parked_s: How many seconds it waited for the retry budget before it joined a line.
-        probes: Its retry budget, if it is a probe; None for all other requests.
+        probes: If it is a probe (`RetryBudget`): the retry budget that allows it; otherwise None.
     """
 
     order: int
@@ -153,7 +153,7 @@ class Waiting:
     head_of_line: HeadOfLine | None = None
 
     def keep(self, limit: LimitState, until_s: float, changed: dict[LaneState, None]) -> None:
-        """Reserve a limit for this request; see `HeadOfLine` for `changed`."""
+        """Reserve a limit for this request. For `changed`, see `HeadOfLine`."""
         if self.head_of_line is None:
             self.head_of_line = HeadOfLine(changed)
         self.head_of_line.keep(limit, until_s)
@@ -172,12 +172,13 @@ class Line:
     entry.
 
     Attributes:
-        worker: The worker whose opening requests wait here; None for follow-ups, which wait in one
-            line for all workers.
-        prefers: The lane that its follow-ups prefer; None for any lane and for opening requests.
-        is_extra: Whether its requests belong to cases without a place.
-        is_linked: Whether the scheduler sees it. Lines of opening requests are not linked while the
-            gate of their group is shut.
+        worker: The worker whose opening requests wait here; None for a line of follow-ups,
+            which all workers share.
+        prefers: The lane that its follow-ups prefer; None if any lane may serve them, and for
+            opening requests.
+        is_extra: Whether its requests belong to cases without a place (`Places`).
+        is_linked: Whether the scheduler sees it. A line of opening requests is hidden while their
+            group cannot open more episodes.
     """
 
     model: ModelState
@@ -198,7 +199,7 @@ class Line:
         return next(iter(self._queue.values()))
 
     def requests(self) -> list[Waiting]:
-        """All requests of the line, in order of arrival."""
+        """All requests in the line, in order of arrival."""
         return list(self._queue.values())
 
     def join(self, waiting: Waiting) -> None:
@@ -277,14 +278,14 @@ class WorkerState:
     Attributes:
         home: Its home lanes; None if all lanes are its home.
         waiting: Its requests without a lease, by request id, excluding parked retries.
-        parked: The retry budgets that its parked retries wait for, by request id.
+        parked: The retry budget that each of its parked retries is waiting for, by request id.
         leases: Its leases in use, by lease id.
         opening_lines: Its lines of opening requests, by lane set and group.
-        linked: Its lines that may be served now, by model.
+        linked: Its lines of opening requests that the scheduler sees, by model.
         open_cases: Cases whose episodes got their first lease and have not ended, with their
             groups.
-        trying: Open cases that wait before they retry a request that was refused or failed.
-        has_spoken: Whether it has requested a lease yet.
+        trying: Open cases that are waiting to retry a request that was refused or failed.
+        has_spoken: Whether it has ever requested a lease.
     """
 
     name: str
@@ -317,17 +318,18 @@ class HeldLease:
     """One lease in use: its lane, the time of its grant, and its reservations.
 
     Attributes:
-        made_up_s: `Headroom.made_up_s` of each headroom of its lane when it was granted.
-        at_grant: How many requests were in flight at the grant, on the limit that the provider
-            enforces.
-        behind_s: The seconds from the time at which the send was allowed to the grant.
-        late_s: How late its request was sent, as far as reported.
-        probes: The retry budget, if its request is a probe; None for all other leases.
-        units: The money that is reserved for it.
-        bounded: How many of the `units` are not for unbounded answers.
-        n_guessed: The number of unbounded answers.
+        made_up_s: For each headroom of its lane, `Headroom.made_up_s` at the time of the grant.
+        at_grant: How many requests were in flight right after the grant, including this one, under
+            the limit that the provider is assumed to enforce.
+        behind_s: The seconds between the time when the send became allowed and the grant.
+        late_s: The seconds between the time when the send became allowed and the actual send; 0 if
+            no delay was reported.
+        probes: If its request is a probe (`RetryBudget`): the retry budget; otherwise None.
+        units: The units of money that are reserved for it.
+        bounded: How many of the `units` are for the prompt and for bounded answers.
+        n_guessed: The number of unbounded answers (`TokenBounds`).
         case: The spending of its case; None if money is not counted.
-        is_check: Whether it is used for a check, which decides about its lane.
+        is_check: Whether it is used to check whether its lane itself is the cause of refusals.
     """
 
     lane: LaneState
@@ -346,9 +348,9 @@ class HeldLease:
     is_check: bool = False
 
     def sent_late(self, late_s: float) -> None:
-        """Record how long after the grant the request was sent. Later sends make up for the delay.
+        """Record how long after its grant the request was sent, and postpone later sends to match.
 
-        You may call this more than once, for example if a connection had to be opened first.
+        You may call this again with a longer delay, for example after a connection was opened.
         """
         late_s += self.behind_s
         for limit in self.lane.rated:

@@ -1,7 +1,8 @@
 """The messages between the broker and its clients on a socket: length-prefixed msgpack frames.
 
-A frame consists of four bytes with the body's length (in network byte order) and the body. The
-first frame of a client is its `Hello`. All other frames follow the server's `Welcome`.
+A frame consists of the body's length (four bytes, in network byte order) and the body. A client's
+first frame is its `Hello`, and the server's first frame is its `Welcome`. Only then may either of
+them send other frames.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from pytest_ultrapar.broker.assignment import Assignment
 Role = Literal["worker", "controller"]
 
 FRAME_BYTES = 16 * 1024 * 1024
-"""The maximum length of a body. An assignment lists every case, and about 800,000 cases fit."""
+"""The maximum length of a body, in bytes. An assignment lists every case, so it can have up to
+about 800,000 cases."""
 PREFIX_BYTES = 4
 SIGN_S = 1.0
-"""The maximum time between two messages of a worker while its event loop runs, in seconds."""
+"""The maximum number of seconds between two messages from a worker whose event loop is running."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -40,7 +42,7 @@ class Acquire(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The request is withdrawn. If its grant is already on the way, the client gives it back."""
+    """A request is withdrawn. If its grant is already on the way, the client returns the lease."""
 
     request_id: int
 
@@ -54,7 +56,7 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class EpisodesOver(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Cases need no more leases."""
+    """These cases need no more leases."""
 
     case_ids: tuple[str, ...]
 
@@ -70,7 +72,7 @@ class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """A heartbeat: the client's event loop runs."""
+    """A heartbeat: the client's event loop is running."""
 
 
 class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -78,21 +80,21 @@ class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """Reports that the request of a lease was sent this long after its grant."""
+    """Reports how long after the grant of a lease its request was sent."""
 
     lease_id: int
     late_s: float
 
 
 class Pay(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Asks the broker to reserve money for the request of a lease."""
+    """Asks the broker to reserve money for the request that a lease is used for."""
 
     lease_id: int
     most: protocol.TokenBounds
 
 
 class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Reports when this host's claims end (`LaneBroker.hold_claims`). Only for controllers."""
+    """Reports when this host's claims end (`LaneBroker.hold_claims`). Only controllers send it."""
 
     until_s: float
     taken: list[str] = []
@@ -116,7 +118,7 @@ class StatusNow(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """When each connected worker last sent data, in monotonic seconds of the host."""
+    """When each connected worker last sent data, in seconds on the host's monotonic clock."""
 
     heard_s: dict[str, float]
 
@@ -142,7 +144,8 @@ ClientMessage = (
     | HoldClaims
 )
 Answer = Assigned | StatusNow | Signs | Paid
-"""The answers that the server sends to a client's requests, in the order of the requests."""
+"""The answers to `Assign`, `AskStatus`, `AskSigns` and `Pay`. The server sends the answers in the
+order in which it received these messages."""
 ServerMessage = Welcome | protocol.Grant | protocol.Refusal | Answer
 
 MAY_SAY = {
@@ -169,7 +172,7 @@ def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> N
 
 
 class FrameReader:
-    """Splits a stream of bytes into frames. Rejects a frame as soon as its prefix is too large."""
+    """Splits a stream of bytes into frames. A frame that is too long is rejected at its prefix."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -179,7 +182,7 @@ class FrameReader:
         self._buffer += chunk
 
     def next_frame(self) -> bytes | None:
-        """Remove and return the next complete body; None if it has not arrived yet.
+        """Remove the next frame and return its body; None if it has not completely arrived yet.
 
         Raises:
             FrameError: The next frame is longer than allowed.

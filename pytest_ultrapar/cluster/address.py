@@ -1,7 +1,7 @@
 """Check the address of a cluster's server, and the names of runs and hosts, before a run.
 
-A URL with a password is only accepted from the environment, because every user of a machine can
-read the command lines of its processes.
+A URL with a password is only accepted from an environment variable, because every user of a
+machine can read the command lines of its processes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ClusterAddress:
     Attributes:
         host: Name or address; empty if there is a `path`.
         path: Path of a Unix socket; empty if there is a `host`.
-        prefix: The prefix of this installation's Redis keys: `{ultrapar:PREFIX}:...`.
-        ca_file: PEM file of the certificate authorities that are trusted instead of the system's.
+        prefix: The `PREFIX` in the names of all Redis keys: `{ultrapar:PREFIX}:...`.
+        ca_file: PEM file with the certificate authorities to trust instead of the system's.
         trusted: Whether the user has declared that a server without a password is acceptable.
     """
 
@@ -67,12 +67,12 @@ class ClusterAddress:
 
     @property
     def key_prefix(self) -> str:
-        """The prefix of all Redis keys. Its braces keep them on one node of a Redis Cluster."""
+        """The prefix of all Redis keys. Its braces keep the keys on one node of a Redis Cluster."""
         return f"{{ultrapar:{self.prefix}}}:"
 
     @property
     def label(self) -> str:
-        """The suffix of the names of files in which a host stores facts about this server."""
+        """The suffix for the names of files in which a host stores facts about this server."""
         return f"cluster-{self.digest[:16]}"
 
     @property
@@ -81,7 +81,7 @@ class ClusterAddress:
         return hashlib.sha256(f"{self.shown}\n{self.prefix}".encode()).hexdigest()
 
     def quoted(self, said: object, most: int = 200) -> str:
-        """Shorten a text from the server for a message: one short line without the password.
+        """Turn a text from the server into one short line for a message, without the password.
 
         Args:
             said: An error, or its text.
@@ -93,10 +93,10 @@ class ClusterAddress:
         return one_line(Redactor(secrets).short(text, most))
 
     def connection(self, timeout_s: float) -> dict[str, Any]:
-        """Return the arguments (with the password) for a redis-py client, synchronous or not.
+        """Return the arguments for a redis-py client (synchronous or not), with the password.
 
         Args:
-            timeout_s: The time limit for connecting, which also applies to each answer.
+            timeout_s: The time limit for connecting, and then for each answer, in seconds.
         """
         told: dict[str, Any] = {
             "db": self.database,
@@ -121,8 +121,9 @@ def read_address(
     """Return the address of the server that the option or the environment names.
 
     Raises:
-        ConfigError: No server is named, or the URL is invalid, has a password on the command line,
-            or gives no password for a server on another machine.
+        ConfigError: No server is named, the URL is invalid, or a URL on the command line contains a
+            password. Also if the server is on another machine, and the URL contains neither a
+            password nor `trusted=yes`.
     """
     if given is not None:
         return _parse(given, option, is_public=True)
@@ -143,7 +144,7 @@ def check_name(name: str, option: str) -> None:
         option: The option that set it, for messages.
 
     Raises:
-        ConfigError: It is empty, too long, or contains a character that is not allowed.
+        ConfigError: The name is empty, too long, or contains a character that is not allowed.
     """
     if not _NAME.fullmatch(name):
         refuse(
@@ -153,7 +154,7 @@ def check_name(name: str, option: str) -> None:
 
 
 def check_installed(what: str) -> None:
-    """Check that the client of the server is installed, without importing it.
+    """Check that redis-py, the client for the server, is installed, without importing it.
 
     Args:
         what: The feature that needs it, for messages.
@@ -263,7 +264,8 @@ def server_facts(
     """Read a server's facts from three sections of its `INFO`.
 
     Raises:
-        ConfigError: The server is too old, is a proxy, or evicts keys when its memory is full.
+        ConfigError: The server is neither Redis nor Valkey, is too old, is a proxy, or evicts keys
+            when its memory is full.
     """
     is_valkey = "valkey_version" in server
     version = str(server.get("valkey_version" if is_valkey else "redis_version", ""))

@@ -1,8 +1,9 @@
-"""Make the rows of a host's call to the ledger, and read the answer for the host's broker.
+"""Make the rows for a host's call to the ledger, and read the answer for the host's broker.
 
-Most rows of a pool correspond to one row of the ledger. Around midnight, a row with calendar days
-corresponds to two rows. When a day is over, the host tells the ledger once that it no longer holds
-any units of that day.
+The ledger (see `ledger`) divides the units of each row between hosts. Usually, each row of the pool
+corresponds to a row of its own in the ledger. Around midnight, a row with calendar days corresponds
+to two, one for each day. When a day is over, the host tells the ledger once that it no longer holds
+any units for that day.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class AskedRow(NamedTuple):
     """A row of the ledger in the next call.
 
     Attributes:
-        at: The position of the pool's row.
+        at: The position of the corresponding row in the pool's rows.
         day: The calendar day; empty for a row without calendar days.
-        is_over: Whether the day is over. The host then wants no more units of it.
-        spec: The row for the ledger.
+        is_over: Whether the day is over. The host then wants no more units for it.
+        spec: The name and properties of the row in the ledger.
         use: The units that the host holds and wants.
     """
 
@@ -47,7 +48,7 @@ class AskedRows:
     """Makes the rows of each call, and keeps them until the answer is read.
 
     Attributes:
-        last: The rows in the order of the answer's shares.
+        last: The rows of the last call. The answer gives the shares in the same order.
     """
 
     def __init__(self, rows: SharedRows, spent_before: Callable[[int, str], int]) -> None:
@@ -55,8 +56,8 @@ class AskedRows:
 
         Args:
             rows: The pool's rows, without days in their names.
-            spent_before: Returns how many units of a row, given by position, the host had spent on
-                a day before it joined.
+            spent_before: Takes the position of a row, and a day. Returns how many of the row's
+                units for that day this host had spent before it joined.
         """
         self._limits, self._specs = rows.limits, rows.specs
         self._lanes, self._counted = rows.lanes, rows.counted
@@ -75,13 +76,14 @@ class AskedRows:
         """Prepare a call, and set `last` to its rows.
 
         Args:
-            held: The units that the broker holds of each row of the pool.
-            wants: The units that the broker could use of each row.
+            held: For each row of the pool, the units that the broker holds.
+            wants: For each row of the pool, the units that the broker could use.
             wall_s: The time on the server's clock, in seconds since 1970.
-            leaving: Whether the host wants no more units.
+            leaving: Whether the host is leaving and wants no more units.
 
         Returns:
-            For each different set of limits on a lane, the positions of these limits in `last`.
+            For each different set of rows that apply to a lane, the positions of these rows in
+            `last`.
         """
         before = {(row.at, row.day) for row in self.last}
         rows: list[AskedRow] = []
@@ -115,11 +117,11 @@ class AskedRows:
         Args:
             shares: The shares in the answer.
             held: The units that the broker holds now.
-            forfeits: Whether other hosts may now have the units that this host was granted before.
+            forfeits: Whether other hosts may now have the units that this host was granted earlier.
 
         Returns:
-            The units of each row and, for counted rows, the units that all hosts together have
-            left.
+            The units of each row. Also, for each counted row, the units that are left for all hosts
+            together.
         """
         units: dict[tuple[str, str], int] = {}
         left: dict[tuple[str, str], float] = {}

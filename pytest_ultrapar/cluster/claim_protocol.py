@@ -4,10 +4,11 @@ No case is assigned in advance. A host claims cases shortly before it runs out o
 So all hosts finish at about the same time, even if their speeds differ. The claims of a dead host
 expire. A host can only join if it agrees with the other hosts on certain facts.
 
-Cases form *lines*: all cases of one model in one group of the assignment, or all free cases of one
-model. The server hands out a case of a group only when the group's rules allow it, with the cases
-of all hosts taken into account. So order, locks and maximum numbers apply to the whole run, and a
-host does not need to know the cases of other hosts.
+Cases form *lines*. A line contains all cases of one model in one group of the assignment, or all
+*free* cases of one model, which are in no group. The server hands out a case from a group only when
+the group's rules allow it, and takes the cases of all hosts into account. So the rules on order,
+locks and maximum numbers apply to the whole run, and a host does not need to know the cases of
+other hosts.
 
 `claims.lua` does this on the server, in one call. This module defines the calls and the answers.
 """
@@ -17,9 +18,9 @@ from __future__ import annotations
 import msgspec
 
 SILENT_MS = 15_000
-"""A host that makes no call for this time is treated as dead, and its cases run elsewhere. Its
-shares of limits expire sooner (see `ledger`). The host keeps its cases for longer, because running
-a case twice costs money, and waiting does not.
+"""A host that makes no call for this many milliseconds is treated as dead, and its cases run
+elsewhere. Its shares of limits expire sooner (see `ledger`). It keeps its cases longer than its
+shares, because running a case twice costs money, and waiting does not.
 """
 KEEP_MS = 7 * 86_400_000
 """The server forgets a run after a week without calls."""
@@ -37,22 +38,24 @@ KEY_NAMES = (
     "groups",
     "held",
 )
-"""The names of the script's Redis keys, in the order that the script expects. Each name follows the
-run's prefix."""
+"""The names of the script's Redis keys, in the order that the script expects. In a Redis key,
+the name comes after the run's prefix."""
 
 
 class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of a group of the assignment. Groups are numbered in the assignment's order.
 
-    A group is over when it has no cases left to claim and all claimed episodes have ended.
+    A group is over when it has no cases left to claim and the episodes of all its claimed cases
+    have ended.
 
     Attributes:
         lines: The first line of the group, and the line after its last one.
         after: The groups that must be over before this group starts.
-        start_after_ms: How long to wait after these groups are over or, if `after` is empty, after
-            the start of the run.
-        lock: Groups with the same number never run at the same time. The group that comes first in
-            the order begins, and keeps the lock until it is over. -1 means no lock.
+        start_after_ms: How long to wait after the groups in `after` are over or, if `after` is
+            empty, after the start of the run.
+        lock: The number of a lock; -1 means no lock. Groups with the same lock never run at the
+            same time. The first of them that can start, in the assignment's order, takes the lock,
+            and keeps it until the group is over.
         at_once: The maximum number of its cases that may be open at the same time; 0 means no
             maximum.
     """
@@ -65,21 +68,21 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="join"):
-    """A host joins, or comes back after it was treated as dead or the server forgot it.
+    """A host joins, or comes back after it was treated as dead or forgotten by the server.
 
     Attributes:
-        name: The host's name. Hosts that are alive have different names.
-        life: A random id of the process. If the same name comes with a different id, it belongs to
+        name: The host's name. No two hosts that are alive have the same name.
+        life: A random id for the process. If the same name comes with a different id, it belongs to
             a different process.
         identity: The facts that all hosts must agree on, as JSON text.
         lines: For each line, its first case and the case after its last one.
-        groups: The rules of the groups. Lines outside all groups are free.
+        groups: The rules of the groups. The cases of all other lines are free.
         said: The host's human-readable text about its state.
         comes_back: Whether it has been in the run before.
-        holding: The cases that it has claimed and not finished.
-        done: The cases that it has finished, with a grade or an error of the suite.
+        holding: The cases that it has claimed, but not finished.
+        done: The cases that it has finished, with any outcome except `infra`.
         failed: The cases that it has finished without an answer (`infra`).
-        open_of: As in `ClaimCall`.
+        open_of: See `ClaimCall`.
     """
 
     name: str
@@ -102,11 +105,11 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
     Attributes:
         host: The number that it got when it joined.
-        seq: The number of the call, which increases by one each time. A call that is sent again
-            changes nothing, and gets the same cases.
+        seq: The number of the call, which increases by one each time. If a call is repeated with
+            the same number, it changes nothing and gets the same cases.
         done: The cases finished with an answer since the last call.
         failed: The cases finished without an answer since the last call.
-        open: How many of its cases are open: their episodes have not ended.
+        open: How many of its cases are open, which means that their episodes have not ended.
         open_of: How many of these cases are in each group. Groups without open cases are left out.
         wants: How many further cases it could begin, by line.
         said: The host's human-readable text about its state.
@@ -136,7 +139,7 @@ class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
 
 class ReopenCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="reopen"):
-    """An operator reopens cases that are done but have no result: they run again."""
+    """An operator reopens cases that are done but have no result: they will run again."""
 
     cases: list[int]
     keep_ms: int = KEEP_MS
@@ -154,17 +157,18 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
         n_done: How many cases are finished, on all hosts.
         n_failed: How many of these got no answer.
         n_open: How many cases, on all hosts, have episodes that have not ended.
-        elected: Whether this host is the one that reports the end of the whole run.
-        waits_ms: The time until hosts get cases. If the server forgot the run, it waits until hosts
-            have told it which cases they still have.
+        elected: Whether this host was chosen to report the end of the whole run.
+        waits_ms: How long hosts must wait before they get cases; usually 0. After the server has
+            forgotten the run, it first lets hosts report the cases that they still have.
         unclaimed: For each line, how many cases no host has claimed yet.
         claimable: How many of these cases may be claimed now under the rules of their groups.
         given: The cases that the host may run from now on.
-        drained: Whether an operator has drained the host: it starts no more cases.
-        n_dead: How many hosts were ever treated as dead.
-        last_dead: The name of the host that was treated as dead most recently. It may be any text.
-        lost: After a `JoinCall`: the cases of `holding` that other hosts have claimed or finished
-            in the meantime.
+        drained: Whether an operator has drained the host, which then starts no more cases.
+        n_dead: How many hosts have been treated as dead so far.
+        last_dead: The name of the host that was treated as dead most recently. The name may
+            contain any text.
+        lost: After a `JoinCall`: the cases in its `holding` that other hosts have claimed or
+            finished in the meantime.
     """
 
     host: int
@@ -184,18 +188,18 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
 
     @property
     def is_over(self) -> bool:
-        """Whether no case is left on any host. This may change if a host dies."""
+        """Whether no host has a case left to run. This may change if a host dies."""
         return not self.n_open and not self.waits_ms and not any(self.unclaimed)
 
 
 class OtherRun(msgspec.Struct, frozen=True, array_like=True, tag="other"):
-    """The run with that name has a different identity, which is `identity` as JSON text."""
+    """The run with that name has a different identity: `identity`, as JSON text."""
 
     identity: str
 
 
 class SameName(msgspec.Struct, frozen=True, array_like=True, tag="same name"):
-    """Another host that is alive has that name; `silent_ms` is the time since its last call."""
+    """Another host that is alive has that name; its last call was `silent_ms` ago."""
 
     silent_ms: int
 
@@ -220,6 +224,6 @@ def read_answer(said: bytes) -> ClaimAnswer | None:
     """Decode the script's answer; None after a `LeaveCall`.
 
     Raises:
-        ValueError, TypeError: It is not an answer of the script.
+        ValueError, TypeError: It is not an answer from the script.
     """
     return _decoder.decode(said)

@@ -1,9 +1,9 @@
 """Claim cases for a host, in a separate thread, shortly before they are needed.
 
-In each *look* the thread calls the server and claims a few cases. If a host claimed too many cases,
-these would wait near the end of a run while other hosts are idle. So a host claims about as many
-cases as it has begun in the last looks. While seats are free, it claims twice as many as began in
-the last look: this fills 500 seats in six looks.
+In each *look*, the thread calls the server and claims a few cases. If a host claimed too many
+cases, some would still be waiting there near the end of a run while other hosts were idle. So in
+each look, a host claims about as many cases as it began in each of the last few looks. While seats
+are free, it claims twice as many as it began in the last look: this fills 500 seats in six looks.
 """
 
 from __future__ import annotations
@@ -46,37 +46,40 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.run_identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
-"""How many cases to claim ahead for all lines that are kin (see `lanes_in_common`): `FIRST` cases
-before any of them has begun, and at least `LEAST` cases after that."""
+"""How many cases to claim in advance for each set of kin lines (see `lanes_in_common`): `FIRST`
+until the first of their cases has begun, and at least `LEAST` after that."""
 LOOK_S, IDLE_S = 0.2, 1.0
-"""Seconds between two looks: `LOOK_S` while there are cases to claim, otherwise `IDLE_S`."""
+"""Seconds between two looks: usually `LOOK_S`, but `IDLE_S` during a problem, and after the host's
+last case."""
 RECENT = 5
 """How many looks are averaged to estimate the number of cases that begin in one look. An average is
-necessary because cases begin in bursts. When only the last look counted and 2.5 cases began per
-second, phase 5.3 on three hosts took 1.04 times as long as on one host."""
+necessary because cases begin in bursts. In a measurement that counted only the last look, with 2.5
+cases per second, phase 5.3 on three hosts took 1.04 times as long as on one host."""
 SOON_S = 0.02
 """Seconds until the next look, if a case has just ended here and other cases may be waiting for
 it."""
 STILL_S, STUCK_S = 5.0, 60.0
-"""If no request has been in flight or waiting for this long, all claimed cases count as ended. For
-cases that others wait for, the longer time `STUCK_S` applies, because a fixture may take a while
-before the first request."""
+"""After `STILL_S` seconds without any request, in flight or waiting, all claimed cases count as
+ended. For cases in groups, for which others may be waiting, this takes `STUCK_S` seconds, because a
+fixture may take a while before the first request."""
 AT_ONCE = 20_000
-"""The maximum number of finished cases in one call. A server that forgot the run must be told all
-finished cases, and 300,000 in one call would block it for a second."""
+"""The maximum number of finished cases to report in one call. A server that forgot the run must be
+told all finished cases, and 300,000 in one call would block it for a second."""
 MOST_UNGRADED = 2_000
-"""The maximum number of answered cases that wait for their tests. A host that has more of them
-claims no further cases. Otherwise, if answers arrive faster than tests run, one host would take all
-cases. Other hosts could not help with these cases, and all of them would be lost if it died."""
+"""The maximum number of answered cases that may be waiting for their tests. A host with more of
+them claims no further cases. Otherwise, if answers arrive faster than tests run, one host would
+take all cases. Other hosts could not help with these cases, and all of them would be lost if that
+host died."""
 LEAVE_TRIES = 3
 _MOST_OF_A_NAME = 40
 """The maximum length of a host's name in a message."""
 HOLD_S = SILENT_MS / 2000
-"""The claims of a host are valid for this time after the start of its call. After that, the host
-sends nothing until they are renewed. The time is half of `SILENT_MS`, because the host's clock may
-run at half the speed of the server's clock. The host's clock also runs while the machine sleeps."""
+"""How many seconds a host's claims are valid, from the start of the call that made or renewed them.
+After that, the host sends nothing until they are renewed. The time is half of `SILENT_MS`, because
+the host's clock may run at half the speed of the server's clock. The host's clock also runs while
+the machine sleeps."""
 SAID_S = 3.0
-"""Problems shorter than this are not reported."""
+"""Problems that last for less than this many seconds are not reported."""
 
 
 class _TakenError(UltraparError):
@@ -87,8 +90,8 @@ def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[in
     """Give each line a number. Lines with the same number are called *kin*.
 
     Free cases of models with the same limits compete for the same seats and sends. So if a seat is
-    free, a case of any of these models can use it. The line of a group has no kin, because its
-    cases wait for other cases of the group.
+    free, a case of any of these models can use it. A line of a group has no kin, because its
+    cases may have to wait for other cases.
 
     Args:
         lines: The lines of the run.
@@ -107,12 +110,12 @@ def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[in
 class ClaimSize:
     """Decides how many cases of each line to claim. Does no I/O.
 
-    Each call of `wants` counts as one look. Kin lines are counted together. Otherwise five models
-    that share their keys would have ten cases waiting on each host at the end of a run. In a
+    Each call of `wants` counts as one look. Kin lines are counted together. Otherwise, with five
+    models that share their keys, each host would have ten cases waiting at the end of a run. In a
     measurement without this rule, phase 5.3 on three hosts took 1.05 times as long as on one host.
 
     Args:
-        kin: See `lanes_in_common`.
+        kin: The number of each line, from `lanes_in_common`.
     """
 
     def __init__(self, kin: Sequence[int]) -> None:
@@ -130,10 +133,10 @@ class ClaimSize:
         """Return how many cases to claim now, by line.
 
         Args:
-            claimed: How many cases of each line were ever claimed here.
-            begun: How many of the claimed cases have begun.
-            unclaimed: How many cases of each line no host has claimed. This includes cases that
-                wait for other cases, because these other cases may have ended here in the meantime.
+            claimed: How many cases of each line this host has claimed so far.
+            begun: How many of these cases have begun.
+            unclaimed: How many cases of each line no host has claimed. Cases that wait for other
+                cases are included, because this host may have finished those in the meantime.
             room: How many more requests of each line could be in flight. `NO_PART` means that this
                 host has no share of the line's limits, so the cases would have to wait.
         """
@@ -155,7 +158,7 @@ class ClaimSize:
 
 
 def _dealt(n: int, unclaimed: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Take up to `n` cases, each time from the line that has the most cases left."""
+    """Take up to `n` cases one by one, each from the line that then has the most cases left."""
     left = dict(unclaimed)
     taken: Counter[int] = Counter()
     for _ in range(min(n, sum(left.values()))):
@@ -169,8 +172,8 @@ def _dealt(n: int, unclaimed: Mapping[int, int]) -> list[tuple[int, int]]:
 class Claiming:
     """Supplies a host with cases until the whole run is over.
 
-    `offer`, `over` and `lost` are called in a separate thread. Everything else runs in pytest's
-    main thread.
+    The functions that are passed to `start` are called in a separate thread. Everything else runs
+    in pytest's main thread.
 
     Attributes:
         server: The server with the claims.
@@ -179,8 +182,8 @@ class Claiming:
         cases: All cases of the run.
         lanes: The lanes that the run may use.
         directory: The host's run directory.
-        patience_s: How long to wait for an answer from the server, or until closed limits open.
-        status: Returns the broker's present status. It can be called from any thread.
+        patience_s: How many seconds to wait for the server to answer, or for closed limits to open.
+        status: Returns the broker's current status. It can be called from any thread.
         said: The server's last answer; None before `join`.
         n_claimed: How many cases this host has claimed, excluding those that it gave up again.
     """
@@ -244,7 +247,7 @@ class Claiming:
 
     @property
     def n_done(self) -> int:
-        """How many cases of the run are finished, including this host's unreported ones."""
+        """How many cases of the run are finished, including those not yet reported by this host."""
         told = 0 if self.said is None else self.said.n_done
         n_new = sum(outcome != TAKEN for _, outcome in self._new)
         return told + len(self._done) + len(self._failed) + n_new
@@ -264,15 +267,15 @@ class Claiming:
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
-        """Join the run. First wait if the server is silent or a host of this name may be alive.
+        """Join the run. Before that, wait if the server is silent or this name may be in use.
 
         Args:
             identity: The facts that all hosts must agree on.
-            waiting: Called while this method waits, with two arguments: the thing that it waits
-                for, and the reason.
+            waiting: Called while this method waits, with two texts: the server or host that it
+                waits for, and the reason.
 
         Raises:
-            ConfigError: The other hosts run other cases or settings, a host with this name is
+            ConfigError: The other hosts have different cases or settings, a host with this name is
                 alive, or the server cannot be used.
         """
         self._identity = identity.text()
@@ -309,18 +312,20 @@ class Claiming:
         troubled: Callable[[str], object],
         hold: Callable[[float, Sequence[str], Sequence[str]], object],
     ) -> None:
-        """Start to claim cases. Call `join` first.
+        """Start claiming cases. Call `join` first.
 
         Args:
             offer: Called with the cases that this host must run, as positions in pytest's
                 collection.
-            over: Called once, when nothing is left to run on any host.
-            lost: Called once, with the reason, if the server could not be used for too long.
-            troubled: Called with a sentence if the server cannot be used at present, if a limit is
-                lower than in the pool, or if the host was drained.
+            over: Called once, when no host has anything left to run, or when this host was drained
+                and its cases have ended.
+            lost: Called once, with the reason, if this host cannot continue, for example because
+                the server has been unusable for longer than `patience_s`.
+            troubled: Called with a sentence for the user, for example if the server is unusable at
+                present, a limit is lower than in the pool, or the host was drained.
             hold: Called before cases are offered, and whenever claims have been renewed, with three
                 values: the time until which the claims are valid (`boot_s`), the ids of cases that
-                other hosts have now, and the ids of cases that this host has again.
+                now belong to other hosts, and the ids of cases that belong to this host again.
         """
         self._offer, self._over, self._lost, self._troubled = offer, over, lost, troubled
         self._hold = hold
@@ -328,13 +333,13 @@ class Claiming:
         self._thread.start()
 
     def finished(self, case_id: str, outcome: str) -> None:
-        """Record that a case was reported with this outcome."""
+        """Record the outcome that was reported for a case."""
         number = self._numbers.get(case_id)
         if number is not None:
             self._new.append((number, outcome))
 
     def leave(self) -> None:
-        """Stop claiming cases and return the unfinished ones. Idempotent. Reports no problems."""
+        """Stop claiming cases and release the unfinished ones. Idempotent. Failures are ignored."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -409,7 +414,10 @@ class Claiming:
                 self._wait_for_next_look()
 
     def _wait_for_next_look(self) -> None:
-        """Wait until the next look, or until a case ends that other cases may be waiting for."""
+        """Wait until the next look is due.
+
+        Return early if a case has ended and other cases may be waiting for it.
+        """
         assert self.said is not None
         if self.said.claimable == self.said.unclaimed:
             self._stop.wait(LOOK_S)
@@ -421,7 +429,7 @@ class Claiming:
                 return
 
     def _lasts_too_long(self, troubled_s: float, trouble: str) -> bool:
-        """Whether a problem has lasted too long. Report it to the user once, after a short time."""
+        """Report a problem once, after `SAID_S`. Return whether it has lasted too long."""
         if troubled_s > SAID_S and not self._has_warned:
             self._has_warned = True
             self._troubled(f"{trouble}; this host sends no requests until this is resolved")
@@ -466,8 +474,8 @@ class Claiming:
     def _n_open(self) -> int:
         """Return how many cases of this host have episodes that have not ended.
 
-        A failed engine does not report the end of episodes. So if no request has been in flight or
-        waiting for a while, the number is 0.
+        A failed engine does not report the end of episodes. Therefore the result is 0 after a
+        while without any request, in flight or waiting.
         """
         if boot_s() - self._busy_s > STILL_S:
             return 0
@@ -549,7 +557,7 @@ class Claiming:
         """Return the answer if it fits this run.
 
         Raises:
-            ConfigError: It does not fit: another program wrote to the run's Redis keys.
+            ConfigError: It does not fit, because another program wrote to the run's Redis keys.
         """
         n_lines, n_cases = len(self.cases.ranges), len(self.cases)
         by_line = (said.unclaimed, said.claimable)
@@ -579,7 +587,7 @@ class Claiming:
             (self._all_failed if failed else self._all_done).add(number)
 
     def _give_up(self, number: int) -> None:
-        """Give up a case that another host has, or had until just now."""
+        """Give up a case that another host has. If this host now has it again, offer it again."""
         case = self.cases.cases[number]
         if number not in self._lost_cases:
             self._counts.claim(number)
@@ -592,7 +600,7 @@ class Claiming:
 
 
 def dead_host_message(name: str, n: int) -> str:
-    """Return a sentence about `n` dead hosts. One of them is `name`, which may be any text."""
+    """Return a sentence about `n` dead hosts. One is called `name`, which may be any text."""
     name = shorten(one_line(name), _MOST_OF_A_NAME)
     silent = f"been silent for {SILENT_MS // 1000} s"
     if n > 1:
@@ -602,7 +610,7 @@ def dead_host_message(name: str, n: int) -> str:
 
 
 def _told(status: BrokerStatus) -> str:
-    """Return the text that `ultrapar cluster status` shows for a host next to its counts."""
+    """Return the text that `ultrapar cluster status` shows next to a host's counts."""
     waited: dict[str, float] = {}
     for lane in status.lanes:
         for limit, seconds in lane.waited_s.items():

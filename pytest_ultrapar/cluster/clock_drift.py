@@ -1,9 +1,9 @@
-"""Compare the speed of this host's clock with the server's, without I/O.
+"""Compare the speed of this host's clock with the speed of the server's clock, without I/O.
 
 A host spaces its requests by its own clock. A host whose clock runs too fast would send more than
-its share of a rate, so it gets no shares of rates. But a clock that a time service steps or slews
-must not be treated as wrong. A difference of more than `STEP_S` between two calls is a step, after
-which the comparison starts again.
+its share of a rate limit, so it gets no shares of rate limits. But a clock that a time service
+steps or slews must not be treated as wrong. If the clocks move apart by more than `STEP_S` between
+two calls, this is treated as a step, and the comparison starts again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 from pytest_ultrapar.broker.shares import DRIFT
 
 STEP_S = 0.5
-"""If a clock is wrong by more than this, a time service makes it jump (a step). It corrects smaller
-errors gradually (slewing)."""
+"""If a clock is wrong by more than this many seconds, a time service makes the clock jump (a step).
+The service corrects smaller errors gradually (slewing)."""
 STRETCH_S = 30.0
-"""How long to observe the clocks before they are compared. After this time, the difference that
-`DRIFT` allows is larger than `STEP_S` plus the uncertainty of a slow call."""
+"""How many seconds to observe the clocks before they are compared. After this time, the difference
+that `DRIFT` allows is larger than `STEP_S` plus the uncertainty that a slow call causes."""
 _TICK_S = 0.001
 """The server reports its time in whole milliseconds."""
 
@@ -33,7 +33,7 @@ class ClockDrift:
     """Compares this host's clock with the server's over the last `STRETCH_S`.
 
     Attributes:
-        trouble: A sentence about the difference between the clocks, if it certainly exceeds
+        trouble: A sentence about the difference in speed, if this difference certainly exceeds
             `DRIFT`; otherwise empty.
     """
 
@@ -42,7 +42,7 @@ class ClockDrift:
         self.trouble = ""
 
     def record(self, begun_s: float, ended_s: float, server_s: float) -> None:
-        """Record the server's time, which was read between these two times of this host."""
+        """Record the server's time, which was read between `begun_s` and `ended_s` on this host."""
         look = _Look(begun_s, ended_s, server_s)
         if self._looks and _apart_s(self._looks[-1], look) > STEP_S:
             self._looks.clear()
@@ -57,7 +57,7 @@ class ClockDrift:
 
 
 def _between(one: _Look, other: _Look) -> tuple[float, float, float]:
-    """Return how much time passed here (minimum and maximum), and how much on the server."""
+    """Return how much time passed on this host (minimum, maximum) and on the server."""
     least_s, most_s = other.begun_s - one.ended_s, other.ended_s - one.begun_s
     return least_s, most_s, other.server_s - one.server_s
 

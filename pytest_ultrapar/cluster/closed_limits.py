@@ -1,8 +1,8 @@
-"""Reopen daily limits and budgets that closed because the server lost count of the spending.
+"""Reopen daily limits and budgets that are closed because the server lost the spent amounts.
 
 These limits reopen by themselves when all hosts have reported what they spent, or when the lost
-amounts no longer count. If some hosts are gone, for example, an operator can reopen the limits
-earlier with `ultrapar cluster reset-day`.
+amounts no longer count. An operator can reopen them earlier with `ultrapar cluster reset-day`, for
+example if some hosts are gone.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SHOWN = 8
 
 
 def reset_day(server: ClusterServer) -> Iterator[str]:
-    """Reopen all closed daily limits and budgets, based on the spending that is still known.
+    """Reopen all closed daily limits and budgets, with the spent amounts that are still known.
 
     Raises:
-        NoAnswerError, ConfigError: As `ClusterServer.renew`.
+        NoAnswerError, ConfigError: As for `ClusterServer.renew`.
     """
     closed = [row for row in server.ledger().rows if row.awaits]
     if soon_s := max((row.closed_s for row in closed), default=0.0):

@@ -36,7 +36,7 @@ _RUN = "name of a run, as given with --ultrapar-cluster-run"
 
 
 class _Action(NamedTuple):
-    """One action.
+    """One action of the command, such as `drain`.
 
     Attributes:
         summary: One line for `ultrapar cluster --help`.
@@ -52,7 +52,7 @@ class _Action(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions."""
+    """Declare the actions and their arguments."""
     server = "server's URL, without a password (default: the environment variable ULTRAPAR_CLUSTER)"
     parser.add_argument("--cluster", metavar="URL", help=server)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)

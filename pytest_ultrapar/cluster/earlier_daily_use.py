@@ -1,11 +1,11 @@
-"""Report to the ledger how much of its daily limits a host has used outside the cluster.
+"""Report to the ledger how many units of daily limits a host has used outside the cluster.
 
 A host counts the units of each day in files, for all its runs together (`broker.day_ledger`). For
-each row, a cluster run has a second file. It contains the units that the ledger already knows. When
-a host joins, it reports the units that are only in the first file, and adds them to the second
-file. If a host is killed in between, it reports the same units again. The count may then be too
-high, but never too low. The ledger counts these units from the time of the report, so they become
-free later than without a cluster.
+each daily limit, a cluster run has a second file, with the units that the ledger already knows.
+When a host joins, it reports the units that are only in the first file, and adds them to the second
+file. If the host is killed in between, it reports the same units again in its next run. The count
+may then be too high, but never too low. The ledger counts these units from the time of the report,
+so they become free later than they would without a cluster.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         whole: The name of the file that counts all units.
         told: The name of the file with the units that the ledger knows.
         shown: The name of the counted units, for messages.
-        zone: The time zone of the row's calendar days; empty means any 24 hours.
+        zone: The time zone of the row's calendar days; empty if the limit applies to any 24 hours.
     """
 
     directory: str
@@ -72,7 +72,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         self._memory(self.told).update(change)
 
     def on_day(self, spans: Mapping[Span, int], day: str) -> int:
-        """Return how many units count on a day. `CountedRow.days` gives the name of the day."""
+        """Return how many of the units count on a day, which is named as in `CountedRow.days`."""
         if not self.zone:
             return sum(spans.values())
         from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools count days of a calendar
@@ -112,7 +112,7 @@ class EarlierDailyUse:
                 self._untold[at] = files, spans
 
     def spent(self, at: int, day: str) -> int:
-        """Return how many units of a row were spent before this host joined and count on this day.
+        """Return how many of a row's units count on this day and were spent before the host joined.
 
         `at` is the position of the row.
         """
@@ -120,7 +120,7 @@ class EarlierDailyUse:
         return 0 if files is None else files.on_day(spans, day)
 
     def told(self) -> None:
-        """Record that the ledger knows all units. Idempotent.
+        """Record that the ledger now knows all these units. Idempotent.
 
         If a file cannot be written, the next run reports its units again: the count may be too
         high, never too low.
@@ -140,8 +140,9 @@ def day_files(
 
     Args:
         rows: The shared rows.
-        days: The run's daily limits. The files for the ledger have names that end with `label`.
-        label: The suffix of the cluster's own files.
+        days: The run's daily limits. If a limit is counted for the cluster, the name of its file
+            ends with `label`.
+        label: The suffix for the names of the cluster's files.
     """
     names = {(one.limit, one.word): one for one in days if one.name.endswith(label)}
     found: list[DayFiles | None] = []

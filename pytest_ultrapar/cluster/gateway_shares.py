@@ -1,9 +1,10 @@
 """The shares of a gateway. A gateway has no cases; it sends the requests of its clients.
 
 A host in a run can predict its requests from the cases that no host has claimed. A gateway knows
-only how many requests wait or are in flight, and between two requests of a client both numbers are
-0. If the gateway wanted no units at that time, it would lose its share and have to wait for it at
-the next request. Therefore it still wants units for a while after their last use.
+only how many requests are waiting or in flight. If a single client sends one request after another,
+both numbers are 0 in between. If the gateway wanted no units of the limits at such a time, it would
+lose its share. The next request would then have to wait until the gateway has a share again.
+Therefore it still wants units for a while after it last used them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 LATELY_S = 5.0
-"""For how long units are still wanted after they were last used. In this way, clients that send one
-request after another, with short pauses, keep their share. When clients are gone, their share
-blocks other hosts for no longer than this."""
+"""How many seconds a gateway still wants units after it last used them. So it keeps its share while
+a client sends one request after another, with short pauses. When the clients are gone, the share is
+withheld from other hosts for no longer than this."""
 
 
 class Traffic(NamedTuple):
-    """The traffic since a broker started.
+    """The traffic of one model since the broker started.
 
     Attributes:
         granted: The number of requests.
@@ -51,7 +52,7 @@ class RecentUse:
 
         Args:
             now_s: The time.
-            asked: For each model, how many requests are in flight or waiting.
+            asked: For each model, how many requests are in flight or waiting now.
             went: For each model, the traffic so far.
         """
         most = dict(asked)
@@ -69,7 +70,7 @@ class RecentUse:
     def claimable(self, broker: LaneBroker, now_s: float, models: Iterable[str]) -> list[int]:
         """Return how many more requests of each model are wanted.
 
-        These numbers are used in place of the numbers of claimable cases.
+        A gateway uses these numbers in place of the numbers of claimable cases.
         """
         asked: dict[str, int] = {}
         for lane, want in broker.wants(now_s, {}).lanes.items():
@@ -84,5 +85,5 @@ class RecentUse:
         return [max(0, self.most(model) - asked.get(model, 0)) for model in models]
 
     def most(self, model: str) -> int:
-        """Return the maximum number of a model's requests that recently ran at the same time."""
+        """Return the maximum number of a model's requests in progress at the same time recently."""
         return max((seen.get(model, 0) for _, seen in self._seen), default=0)

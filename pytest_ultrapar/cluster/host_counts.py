@@ -1,8 +1,10 @@
-"""Track a host's progress in each line of its cases, from reports of the broker and of pytest.
+"""Count how many cases a host has claimed, begun and ended in each line, without I/O.
 
-This module does no I/O. The broker reports the end of an episode. pytest reports the case much
-later, because an xdist worker keeps its last item until it gets another one. If the broker is not
-told of the end, for example because an engine failed, pytest's report is used.
+A line consists of the cases of one model that are in the same group, or in no group (free cases).
+The counts come from reports by the broker and by pytest. The broker reports when an episode has
+ended. pytest reports the case much later, because an xdist worker keeps its last item until it gets
+another one. If the broker does not learn that an episode has ended, for example because an engine
+failed, pytest's report is used.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ class HostCounts:
     """The counts of one host.
 
     Attributes:
-        claimed: How many cases of each line were ever claimed here. Free cases that a mark skips
-            are not counted, because the broker does not know them.
-        room: How many more requests of each line could be in flight.
+        claimed: How many cases in each line this host has ever claimed. Free cases that a mark
+            skips are not counted, because the broker does not know about them.
+        room: For each line, how many more of its requests could be in flight.
         n_ended: How many episodes have ended, as counted by the broker.
     """
 
@@ -46,7 +48,7 @@ class HostCounts:
             self.claimed[line] += 1
 
     def report(self, number: int, outcome: str) -> None:
-        """Count a case that was reported with this outcome."""
+        """Count a case that pytest reported with this outcome."""
         if (line := self._counted_in(number)) is not None:
             self._reported[line] += 1
             # Most cases that other hosts took had not begun. For each case that had begun, this
@@ -80,12 +82,13 @@ class HostCounts:
                 self.room[at] = room.get(line.model, NO_PART)
 
     def begun(self, n_open: int) -> list[int]:
-        """Return how many cases of each line have begun episodes.
+        """Return how many cases in each line have begun their episodes.
 
         Some cases end without a request: a test or a fixture skips them, or a fixture fails. The
-        broker does not report their line, and a worker may keep them for a long time. Therefore one
-        line never counts more cases as yet to begin than there are in all lines together. Otherwise
-        a host whose workers keep all claimed cases would never claim again.
+        broker does not report which line such a case is in. pytest may report the case much later,
+        because a worker keeps it. So no line counts as having more cases left to begin than all
+        lines have together. Otherwise a host whose workers keep all claimed cases would never claim
+        again.
 
         Args:
             n_open: The number of claimed cases whose episodes have not ended; see `n_open`.
@@ -101,7 +104,7 @@ class HostCounts:
         ]
 
     def open_of(self) -> list[tuple[int, int]]:
-        """Return how many claimed cases have open episodes, for each group with such cases."""
+        """Return how many claimed cases have not ended, for each group that has such cases."""
         found: Counter[int] = Counter()
         for at, line in enumerate(self._cases.lines):
             if line.group is not None:

@@ -1,9 +1,9 @@
-"""Renew this host's shares of the limits about once a second, next to its broker.
+"""Renew this host's shares of the limits about once a second, in the broker's process.
 
-On the broker's event loop, this module reads what the broker holds and needs. In a separate thread,
-it calls the server, so that a slow server delays no request. A share expires `STOP_MS` after the
-start of the call that returned it, measured with a clock that also runs while the machine sleeps.
-So a host that cannot renew its shares sends nothing.
+This module runs on the broker's event loop, where it reads which units the broker holds and could
+use. It calls the server in a separate thread, so that a slow server delays no request. A share
+expires `STOP_MS` after the start of the call that returned it. This time is measured with a clock
+that also runs while the machine sleeps. So a host that cannot renew its shares sends no requests.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
-"""Seconds between two calls: usually `RENEW_S`, but `SOON_S` while units move or there is news."""
+"""Seconds between two calls: usually `RENEW_S`, but `SOON_S` while units are moving between hosts
+or the broker has news for other hosts."""
 LOOK_S = 0.1
-"""Seconds between two checks for news."""
+"""Seconds between two checks for news from the broker."""
 NAMED_S = 86_400.0
-"""Seconds between two calls that send the names of rows. The server stores them for a week."""
+"""Seconds between two calls that send the names of rows. The server keeps the names for a week."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -68,8 +69,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 _CLOSED_MS = EXPIRE_MS + 3_000
-"""How long all rows are closed at the start of an epoch, in milliseconds. Only rows whose amounts
-were lost stay closed longer."""
+"""How long any counted row may be closed at the start of an epoch, in milliseconds. Later, a row is
+closed only if the server has lost its spent amount."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,12 +82,13 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         claims: The name under which hosts share cases; empty for a gateway, which has no cases.
         host: This host's name.
         rows: All shared rows.
-        days: The files of each row that counts days; None for other rows.
-        lines: The lines of cases, in the order of the claims.
-        n_cases: The number of cases of each line. It is used until a host has joined the run.
+        days: For each row of a daily limit, the files that count its units; None for other rows.
+        lines: The lines of cases, in the order in which the server lists them.
+        n_cases: The number of cases in each line. Until a host has joined the run, all of them are
+            regarded as claimable.
         epoch_path: The file in which the host stores the ledger's epoch.
-        clocks_path: The file for the offsets between the host's and the ledger's clock
-            (`store.clock_stamps`); if empty, they are not stored.
+        clocks_path: The file for the offsets between the host's clock and the ledger's clock
+            (`store.clock_stamps`). If the path is empty, the offsets are not stored.
         model_of: For a gateway, the model of each lane.
     """
 
@@ -103,27 +105,29 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     model_of: dict[LaneId, str] = {}
 
     def for_broker(self) -> SharesSettings:
-        """Return the settings for a broker that uses shares of the limits."""
+        """Return the settings for a broker that shares limits with other hosts."""
         config = msgspec.json.encode(self).decode()
         return SharesSettings(f"{__name__}:{make_shares.__name__}", config, (VARIABLE,))
 
 
 def make_shares(host: BrokerLoop, config: str) -> HostShares:
-    """Make the object that shares limits for a broker, from `SharingSettings` as JSON.
+    """Create the object that gives a broker its shares, from `SharingSettings` as JSON.
 
     Called in the broker's process.
 
     Raises:
-        ConfigError: The environment no longer has the server's URL.
+        ConfigError: The environment no longer contains the server's URL.
     """
     return HostShares(msgspec.json.decode(config, type=SharingSettings), host, os.environ)
 
 
 class HostShares:
-    """Gives a broker its shares of the limits, from `start` to `close`. Runs on the broker's loop.
+    """Gives a broker its shares of the limits, from `start` to `close`.
+
+    Runs on the broker's event loop.
 
     Attributes:
-        said: The ledger's last answer; None before the first.
+        said: The ledger's last answer; None before the first answer.
     """
 
     def __init__(
@@ -154,13 +158,13 @@ class HostShares:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, host: BrokerLoop) -> None:
-        """Start to renew shares. Called once, when the loop runs."""
+        """Start renewing shares. Called once, when the event loop is running."""
         self._earlier_use.read(wall_s())
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """Stop renewing, and tell the server if it can be reached. Idempotent."""
+        """Stop renewing shares, and tell the server so if it can be reached. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -174,7 +178,7 @@ class HostShares:
         self._thread.shutdown(wait=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Report that renewal has failed. The thread that claims cases then ends the run."""
+        """If the renewal task failed, report it. The thread that claims cases then ends the run."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.broker.trouble = (
                 f"cannot renew this host's shares of limits: {error!r} (please report this)"
@@ -217,7 +221,7 @@ class HostShares:
         return answer
 
     def _look_beside(self, epoch: int) -> None:
-        """Make additional calls that improve shares or inform users, and ignore their failures."""
+        """Read how many cases are claimable, and send the names of rows. Failures are ignored."""
         with suppress(UltraparError):
             if self._settings.claims:
                 claimable = self._server.claimable(self._settings.claims)
@@ -339,7 +343,10 @@ class HostShares:
 
 
 def _unpaced(row: Row, want: RowDemand) -> RowDemand:
-    """Return a host's demand for a row; 0 for rates, because its clock is too inaccurate."""
+    """Return the demand for a row of a host whose clock is too inaccurate for rates.
+
+    The demand is 0 for a limit per second or minute. For any other row, it is `want`.
+    """
     kind = LIMIT_KINDS.get(row.word)
     return RowDemand(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
@@ -370,7 +377,7 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
 
 
 def _news(notices: Iterable[Notice], server_ms: int) -> list[LaneNotice]:
-    """Return the news that still applies. Notices of other programs are ignored."""
+    """Return the news that still applies. Notices that other programs wrote are ignored."""
     found = []
     for notice in notices:
         with suppress(*NOT_THAT_JSON):

@@ -1,8 +1,9 @@
 """Turn the limits of a pool into rows of the ledger, with names that are the same on all hosts.
 
-Limits of the pool and of providers apply to one run, so their rows belong to this run. All other
-limits are enforced by the provider for everyone who uses them. So two runs, teams or programs with
-the same key share these rows. The names contain digests that reveal neither keys nor servers.
+Limits on the pool and on providers apply to one run, so their rows belong to this run. All other
+limits are enforced by the provider, for everyone who uses the same key or deployment. So two runs,
+teams or programs that use the same one share its rows. The rows' names contain digests, which
+reveal neither keys nor servers.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ if TYPE_CHECKING:
 _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
 """The levels of limits, from the widest to the narrowest."""
 MONEY = 1000
-"""The ledger's unit of money, in trillionths of the currency: a unit is a billionth. A token of the
-cheapest models costs about ten units. An amount of nine million in the currency is still below 2^53
-units, the largest exact number in a script on the server."""
+"""How many trillionths of the currency make up the ledger's unit of money, which is a billionth. A
+token of the cheapest models costs about ten of these units. Nine million in the currency is still
+below 2^53 units, the largest number that a script on the server represents exactly."""
 BUDGET_UNITS = 10**12 // MONEY
-"""How many units of the ledger equal 1 of the currency."""
+"""How many of the ledger's units of money equal 1 in the currency."""
 _DAY_MS, _CALENDAR_MS = 86_400_000 + 60_000, 26 * 3_600_000
-"""A day plus a margin for clocks that drift, and the longest day of a time zone plus the delay of a
-request."""
+"""`_DAY_MS` is a day plus a margin for clocks that drift. `_CALENDAR_MS` is the longest day in a
+time zone plus a margin. `_spec` adds the delay of a request to both."""
 _FOR_GOOD_MS = 3650 * 86_400_000
-"""The spent part of a budget is never released. The server forgets a run long before this time."""
+"""The window of a budget. The server forgets a run long before this time has passed, so the spent
+part of a budget is never released."""
 
 
 class SharedRows(msgspec.Struct, frozen=True):
@@ -47,7 +49,7 @@ class SharedRows(msgspec.Struct, frozen=True):
     Attributes:
         specs: The rows of the ledger, from the widest to the narrowest.
         limits: The pool's row for each row of the ledger.
-        lanes: For each different set of limits on a lane, the positions of its rows.
+        lanes: For each distinct set of limits on a lane, the positions of their rows in `specs`.
         counted: The rules of each counted row; None for other rows.
     """
 

@@ -1,4 +1,4 @@
-"""Call the ledger's script on a server: its Redis keys, its arguments and its answer."""
+"""Prepare the Redis keys and arguments of a call to the ledger's script, and decode its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ultrapar.errors import ConfigError
 
 _PACK = msgspec.msgpack.Encoder()
 _HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
-"""The fields of an `Answer` without shares and news, which are sent separately."""
+"""Decodes all fields of an `Answer` except shares and news, which are sent separately."""
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
 _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
 
@@ -22,7 +22,7 @@ _said = attrgetter(
     *("host", "incarnation", "seq", "run", "server_run_id", "epoch", "clock", "clock_ms"),
     *("peers", "news_seen", "leaving", "fresh", "news", "answered_ms", "open_days"),
 )
-"""The fields of the call, in the order that the script expects."""
+"""Returns all fields of a call except `rows`, `lanes` and `uses`, in the script's order."""
 
 
 def script_text(name: str) -> str:
@@ -31,7 +31,7 @@ def script_text(name: str) -> str:
 
 
 def keys_of(name: str, call: Renewal) -> list[str]:
-    """Return all Redis keys that the call uses, which are in one slot of a Redis Cluster.
+    """Return all Redis keys that the call uses. They are in the same slot of a Redis Cluster.
 
     Args:
         name: The name of the installation.
@@ -52,8 +52,8 @@ def answer_of(reply: object) -> Answer:
     """Decode the script's answer.
 
     Raises:
-        ConfigError: It is not an answer of this version, because another program writes to these
-            keys.
+        ConfigError: It is not an answer from this version, because another program writes to these
+            Redis keys.
     """
     try:
         head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)

@@ -1,7 +1,7 @@
 """Read the content of the ledger without changing it, for people who inspect a cluster.
 
 `division.lua` writes this data. But other programs that have access to the server may have written
-there, too. Data in another format is refused, with an error of one sentence.
+there, too. Data in another format is refused with a one-sentence error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOT_THAT_LEDGER = (ValueError, LookupError, TypeError, OverflowError, RecursionE
 
 @dataclass(frozen=True, slots=True)
 class ShareView:
-    """The share of one host in a row.
+    """One host's share of a row.
 
     Attributes:
         host: The host's name, or its incarnation if the ledger has no name.
@@ -41,7 +41,7 @@ class ShareView:
         held: The units that it holds.
         granted: The units that it may use now.
         wanted: The units that it could use.
-        target: The units that the host gets when other hosts have returned some.
+        target: The units that the host gets once other hosts have returned some.
     """
 
     host: str
@@ -73,7 +73,7 @@ class RowView:
         word: The kind of limit: its field in the pool, such as `qps`.
         kind: `seats`, `paced` or `counted`.
         amount: The total number of units.
-        window_s: The period in which units are counted; 0 means at any time.
+        window_s: The period over which units are counted; 0 if the limit applies at any moment.
         spent: For counted rows: the units spent in the window.
         closed_s: After a restart of the server: seconds until hosts can get more units than they
             hold. 0 means that the row is open.
@@ -95,7 +95,7 @@ class RowView:
 
     @property
     def granted(self) -> int:
-        """The units that all hosts have now, including units that they are returning."""
+        """The units that all hosts together have now, including units that they are returning."""
         return sum(share.out for share in self.shares)
 
 
@@ -104,11 +104,11 @@ class NoticeView:
     """A notice from one host to the others: a lane, key or instance is removed or paused.
 
     Attributes:
-        run: Only hosts of this run receive it; empty means all hosts.
+        run: The run whose hosts receive the notice; empty means all hosts.
         lane: The lane on which the failure occurred.
         removes: The removed part of the lane (`key`, `lane`, ...); empty for a pause.
         reason: A sentence; empty for a pause.
-        left_s: For how many more seconds the notice applies; 0 if it has no fixed end.
+        left_s: How many more seconds the notice applies; 0 if it has no fixed end.
     """
 
     run: str
@@ -123,7 +123,8 @@ class LedgerView:
     """All shared limits and notices.
 
     Attributes:
-        epoch_age_s: Seconds since the server restarted; None if nothing has been shared yet.
+        epoch_age_s: Seconds since the ledger's epoch began, for example with a restart of the
+            server; None if nothing has been shared yet.
         n_hosts: The number of hosts that are alive, in all runs.
         rows: The rows. Closed rows come first, then rows whose hosts want more than the amount.
         news: The notices that apply now.
@@ -141,11 +142,11 @@ class LedgerKeys:
 
     Attributes:
         ledger: The ledger's own fields.
-        seen: For each incarnation, the ledger's time at its last call.
+        seen: For each incarnation of a host, the ledger's time when it made its last call.
         rows: The packed rows, by name.
         shares: For each row, its packed shares by incarnation.
         hosts: The name and the run of each incarnation.
-        names: The names that runs have given to the rows: limit and kind.
+        names: The names that runs have given to the rows: the limit and the kind of each row.
         news: The packed notices.
         server_ms: The server's time.
     """
@@ -255,7 +256,9 @@ def _text(value: object) -> str:
 
 
 def names_of(texts: Sequence[Mapping[bytes, bytes]]) -> dict[str, tuple[str, str]]:
-    """Return the names that runs have given to the rows. If the names differ, the last one counts.
+    """Return the names that runs have given to the rows.
+
+    If runs have given different names to a row, the last one counts.
 
     Raises:
         ValueError: Another program wrote it.

@@ -1,4 +1,4 @@
-"""Find the cases of a run that are done on the server but have no result in the merged run."""
+"""Find the cases that are done according to the server but have no result in the merged run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import RunState
 
 _ASSIGNMENT = "assignment.json"
-"""A file that each host of the run writes. The numbers of the cases depend on the groups in it."""
+"""A file that each host in the run writes. The numbers of the cases depend on the groups in this
+file."""
 
 
 def cases_without_result(state: RunState, run: str) -> list[int]:

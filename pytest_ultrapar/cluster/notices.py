@@ -9,11 +9,11 @@ from pytest_ultrapar.cluster.ledger import Notice
 
 
 class NoticeText(msgspec.Struct, frozen=True):
-    """The text of a notice: the news, and the server's time at which the host sent it.
+    """The text of a notice: the news, and the server's time when the host sent it.
 
-    The ledger's own time does not advance between calls. If notices used it, hosts that join a run
-    again the next day would be told of removed keys that work again by then, and of pauses that are
-    over.
+    The ledger's own time does not advance between calls. If notices used that time, hosts that
+    rejoin a run the next day would be told about removed keys that work again by then, and about
+    pauses that are over.
     """
 
     news: LaneNotice
@@ -21,7 +21,7 @@ class NoticeText(msgspec.Struct, frozen=True):
 
 
 def notice_of(news: LaneNotice, run: str, at_ms: int) -> Notice:
-    """Make a notice from a host's news, for all hosts of its run, which have the same lanes."""
+    """Make a notice from a host's news, for all hosts in the run, which have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
         reason=msgspec.json.encode(NoticeText(news, at_ms)).decode(),
@@ -43,7 +43,7 @@ def news_of(notice: Notice, server_ms: int) -> LaneNotice | None:
     """Return the news for another host; None if it no longer applies.
 
     Raises:
-        NOT_THAT_JSON: As `notice_text`.
+        NOT_THAT_JSON: As for `notice_text`.
     """
     one = notice_text(notice.reason)
     left_s = one.news.for_s - (server_ms - one.at_ms) / 1000

@@ -1,4 +1,4 @@
-"""The facts that all hosts of a run must agree on, and the error if a host differs."""
+"""The facts that all hosts in a run must agree on, and the error if a host's facts differ."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _LONGEST = 60
 _LONGEST_S = 1e9
-"""The maximum delay before a group starts, in seconds. The server counts in milliseconds, and no
-run takes longer than this."""
+"""The maximum delay before a group starts, in seconds. A longer delay, which no run would
+reach, is cut to this value, so that the server can count it in milliseconds."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The facts that are compared when a host joins.
 
-    Messages name the differences in the order of the fields.
+    An error message names the differences, in the order of these fields.
 
     Attributes:
         version: The version of this package.
@@ -44,9 +44,9 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
         pool: A digest of the pool file.
         models: The models that have cases.
         n_cases: The number of cases.
-        suite: A digest of their ids, in any order.
-        order: A digest of their ids, by model, in the order in which they were collected.
-        numbers: A digest of their ids, in the order of their numbers.
+        suite: A digest of the cases' ids that does not depend on the order.
+        order: A digest of the cases' ids: model by model, in the order of collection.
+        numbers: A digest of the cases' ids, in the order of the cases' numbers.
         data: The descriptions that suites give of their data, by name.
     """
 
@@ -86,17 +86,17 @@ _WORDS = {
 }
 _DIGESTS = frozenset({"groups", "pool", "suite", "order"})
 _FOLLOWS = {"groups": ("suite", "policy"), "suite": ("n_cases",), "order": ("suite",)}
-"""For each field, the fields that it depends on. If one of these differs, the field itself is not
-reported."""
+"""For some fields, the other fields that they depend on. If one of those differs, the dependent
+field is not reported."""
 
 
 class CaseLine(msgspec.Struct, frozen=True):
-    """Cases of one model in one group, or in no group.
+    """The cases of one model that are in the same group, or in no group (free cases).
 
     Attributes:
         model: The model of the cases.
         group: The index of their group in the assignment; None for free cases.
-        name: The name of their group at this host's broker; empty for free cases.
+        name: The name that this host's broker uses for their group; empty for free cases.
         lanes: The only lanes that they may use; None means every lane of their model.
     """
 
@@ -111,9 +111,9 @@ class NumberedCases:
 
     Attributes:
         models: The models that have cases, in the order of the pool.
-        lines: The lines of groups in the order of the assignment, then a line of free cases for
-            each model.
-        ranges: For each line, the first number and the number after the last one.
+        lines: The lines of the groups, in the order of the assignment, and then a line of free
+            cases for each model.
+        ranges: For each line, the number of its first case and the number after its last case.
         cases: The cases by number.
     """
 
@@ -161,7 +161,7 @@ class NumberedCases:
         return bisect_right(self.ranges, (number, len(self.cases))) - 1
 
     def rules(self) -> list[GroupRule]:
-        """Return the rules of the groups for the server."""
+        """Return the rules of the groups, in the form in which the server needs them."""
         places = {group.name: place for place, group in enumerate(self._groups)}
         locks: dict[str, int] = {}
         return [
@@ -180,8 +180,9 @@ class NumberedCases:
     def own_assignment(self, assignment: Assignment, lanes: Sequence[Lane]) -> Assignment:
         """Return the part of the assignment that a host's broker enforces: the lanes of each group.
 
-        The server enforces order, locks and maximum numbers when cases are claimed. A host that
-        also enforced them would wait for cases of other hosts.
+        The server enforces the order of groups, their locks and their maximum numbers of open
+        cases when cases are claimed. A host that also enforced these rules would wait for cases on
+        other hosts.
         """
         groups: list[Group] = []
         for line, (first, last) in zip(self.lines, self.ranges, strict=True):
@@ -205,7 +206,7 @@ class NumberedCases:
 
     @property
     def suite(self) -> str:
-        """A digest of the cases, in any order."""
+        """A digest of the cases that does not depend on their order."""
         return suite_digest(self.cases)
 
     @property
@@ -215,7 +216,7 @@ class NumberedCases:
 
     @property
     def order(self) -> str:
-        """A digest of the cases in the order in which pytest collects them, by model."""
+        """A digest of the cases: model by model, in the order in which pytest collects them."""
         place = {model: number for number, model in enumerate(self.models)}
         return _digest(sorted(self.cases, key=lambda case: (place[case.model], case.index)))
 
@@ -225,7 +226,7 @@ def _digest(cases: Iterable[Case]) -> str:
 
 
 def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
-    """Create the error for a host that joins a run with other settings or cases.
+    """Create the error for a host that tries to join a run with different settings or cases.
 
     Args:
         run: The run's name.

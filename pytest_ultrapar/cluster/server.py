@@ -1,8 +1,8 @@
 """Call the server of a cluster. Each call is idempotent, so it can be repeated.
 
-A call may have been executed even if no answer arrived. Therefore each call has a number: a call
-that is sent again changes nothing and gets the same answer again. Callers repeat a call until they
-get an answer.
+A call may have been executed even if no answer arrived. Therefore each call has a number. If a call
+is sent again with the same number, it changes nothing more and gets the same answer. Callers repeat
+a call until they get an answer.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_THAT_SERVER = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""The errors that redis-py and this module raise for answers that come from another program."""
+"""The errors of redis-py and this module if the program that answers is not Redis or Valkey."""
 ANSWER_S = 2.0
-"""A call that takes longer than this (in seconds) is repeated. The longest script takes a few
+"""A call that takes longer than this (in seconds) is repeated. The slowest script takes a few
 milliseconds."""
 ROW_NAMES = "names"
-"""The suffix of the Redis key under which a run stores the names of its limit rows. No script uses
-this key."""
+"""The suffix of the Redis key under which a run stores its names for the limits that hosts share.
+No script uses this key."""
 _FINISHER = b"finisher:"
-"""The prefix of host names in the hash of a run."""
+"""In a run's Redis hash, the prefix of the fields that name hosts that finished a case."""
 _AT_ONCE = 200
 """The maximum number of Redis keys to read in one call."""
 _TAKES_NO_CALLS = re.compile(
@@ -53,19 +53,19 @@ _TAKES_NO_CALLS = re.compile(
     r"maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
     r"is loading the dataset|The cluster is down|slot not served"
 )
-"""The errors of a server that accepts no calls at present, including the errors of commands in
+"""The errors of a server that accepts no calls at present, including errors from commands in
 scripts.
 
-The texts are from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
+The texts come from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
 )
-"""The permissions that a user of the server needs in addition to access to the Redis keys (`ACL
-SETUSER`).
+"""The permissions that the plugin's user on the server needs (`ACL SETUSER`), in addition to access
+to the Redis keys.
 
-`+@write` and `+@connection` would also allow `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which ignore
-the permissions on keys.
+`+@write` and `+@connection` would also allow `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which are not
+restricted to the Redis keys that the user may access.
 """
 
 
@@ -79,10 +79,10 @@ def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str]
     Args:
         ask: Makes the call once.
         patience_s: How long to wait for an answer.
-        waits: Called before each new try, with the reason why the last one failed.
+        waits: Called before each new attempt, with the reason why the last one failed.
 
     Raises:
-        ConfigError: There was no answer within this time, or `ask` raised this error.
+        ConfigError: There was no answer within `patience_s`, or `ask` raised this error.
     """
     until_s = boot_s() + patience_s
     while True:
@@ -99,7 +99,7 @@ class ClusterServer:
     """One thread's connection to the server of a cluster.
 
     Attributes:
-        facts: The server's facts, as of the last `read_facts`; None before the first.
+        facts: The result of the last `read_facts`; None before the first.
     """
 
     def __init__(self, address: ClusterAddress) -> None:
@@ -116,7 +116,7 @@ class ClusterServer:
         self.facts: ServerFacts | None = None
 
     def read_facts(self) -> ServerFacts:
-        """Read the server's facts now.
+        """Read the server's name, version and run id, and check its settings.
 
         Raises:
             NoAnswerError: The server does not answer.
@@ -136,15 +136,18 @@ class ClusterServer:
         connection.on_connect()  # type: ignore[no-untyped-call]
 
     def was_reconnected(self) -> bool:
-        """Whether the client has reconnected since the last call, perhaps to a different server."""
+        """Whether the client has reconnected since this method was last called.
+
+        It may now be connected to a different server.
+        """
         before, self._n_seen = self._n_seen, self._n_connected
         return self._n_connected > max(before, 1)
 
     def is_another(self) -> bool:
-        """Read the facts again, and return whether the server has restarted since the last time.
+        """Read the facts again, and return whether the server has restarted since the last read.
 
         Raises:
-            NoAnswerError, ConfigError: As `read_facts`.
+            NoAnswerError, ConfigError: As for `read_facts`.
         """
         before = self.facts
         return before is None or self.read_facts().run_id != before.run_id
@@ -154,7 +157,7 @@ class ClusterServer:
 
         Raises:
             NoAnswerError: There was no answer; the same call may be made again.
-            ConfigError: The server refuses it.
+            ConfigError: The server refuses the call.
         """
         prefix = run_prefix(self.address, run)
         keys = [prefix + name for name in claim_protocol.KEY_NAMES]
@@ -167,16 +170,16 @@ class ClusterServer:
 
         Raises:
             NoAnswerError: There was no answer.
-            ConfigError: The server refuses it.
+            ConfigError: The server refuses the call.
         """
         keys, arguments = keys_of(self.address.prefix, call), arguments_of(call)
         return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
 
     def claimable(self, run: str) -> list[int]:
-        """Return how many cases of each line could be claimed now; empty before a host has joined.
+        """Return how many cases in each line can be claimed now; empty before a host has joined.
 
         Raises:
-            NoAnswerError, ConfigError: As `claim`.
+            NoAnswerError, ConfigError: As for `claim`.
         """
         key = run_prefix(self.address, run) + "run"
         text = self._ask(lambda: self._client.hget(key, "claimable"))
@@ -184,10 +187,10 @@ class ClusterServer:
             return msgspec.json.decode(text or b"[]", type=list[int])
 
     def name_rows(self, run: str, names: Mapping[str, tuple[str, str]]) -> None:
-        """Store the names of the limit rows that a run shares, by limit and kind.
+        """Store a run's names for the rows that it shares: the limit and the kind of each row.
 
         Raises:
-            NoAnswerError, ConfigError: As `claim`.
+            NoAnswerError, ConfigError: As for `claim`.
         """
         key = run_prefix(self.address, run) + ROW_NAMES
 
@@ -201,10 +204,12 @@ class ClusterServer:
         self._many(add)
 
     def agree(self, run: str, identity: str) -> str:
-        """Store the facts that a run's shards agree on, if not yet stored. Return the stored facts.
+        """Store the facts that a run's shards agree on, and return them.
+
+        If facts are already stored, change nothing, and return the stored facts.
 
         Raises:
-            NoAnswerError, ConfigError: As `claim`.
+            NoAnswerError, ConfigError: As for `claim`.
         """
         key = run_prefix(self.address, run) + "run"
 
@@ -223,10 +228,10 @@ class ClusterServer:
         return found.decode(errors="replace")
 
     def reopen(self, run: str, cases: list[int]) -> int:
-        """Make finished cases of a run claimable again, and return their number.
+        """Make finished cases of a run claimable again, and return how many were reopened.
 
         Raises:
-            NoAnswerError, ConfigError: As `claim`.
+            NoAnswerError, ConfigError: As for `claim`.
         """
         answer = self.claim(run, claim_protocol.ReopenCall(cases=cases))
         assert isinstance(answer, claim_protocol.Reopened)
@@ -236,7 +241,7 @@ class ClusterServer:
         """Return the names of all runs on the server.
 
         Raises:
-            NoAnswerError, ConfigError: As `read_facts`.
+            NoAnswerError, ConfigError: As for `read_facts`.
         """
         before, after = f"{self.address.key_prefix}run:", ":run"
         pattern = f"{before}*{after}"
@@ -248,7 +253,7 @@ class ClusterServer:
         """Return the state of a run; None if there is no run with that name.
 
         Raises:
-            NoAnswerError, ConfigError: As `read_facts`.
+            NoAnswerError, ConfigError: As for `read_facts`.
         """
         prefix = run_prefix(self.address, name)
 
@@ -266,10 +271,10 @@ class ClusterServer:
             return _run_state(name, found)
 
     def ledger(self) -> ledger_view.LedgerView:
-        """Return the limits that hosts share, over all runs.
+        """Return the limits that hosts share, and the notices, of all runs together.
 
         Raises:
-            NoAnswerError, ConfigError: As `read_facts`.
+            NoAnswerError, ConfigError: As for `read_facts`.
         """
         prefix = self.address.key_prefix
         ledger, seen, rows, news, time = self._many(
@@ -315,7 +320,7 @@ class ClusterServer:
         """Tell a host to start no more cases.
 
         Raises:
-            NoAnswerError, ConfigError: As `read_facts`.
+            NoAnswerError, ConfigError: As for `read_facts`.
         """
         key = run_prefix(self.address, run) + "run"
         self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
@@ -324,7 +329,7 @@ class ClusterServer:
         """Remove all data of a run.
 
         Raises:
-            NoAnswerError, ConfigError: As `read_facts`.
+            NoAnswerError, ConfigError: As for `read_facts`.
         """
         prefix = run_prefix(self.address, run)
         names = (*claim_protocol.KEY_NAMES, ROW_NAMES)
@@ -361,7 +366,7 @@ class ClusterServer:
     def _many(
         self, add: Callable[[redis.client.Pipeline], object], *, at_once: bool = True
     ) -> list[Any]:
-        """Send several commands together. If `at_once` is set, they are one transaction."""
+        """Send several commands together. If `at_once` is set, they form one transaction."""
 
         def ask() -> list[Any]:
             pipeline = self._client.pipeline(transaction=at_once)
@@ -387,14 +392,14 @@ class ClusterServer:
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
-        """Convert the errors that occur if data was not written by this version's scripts."""
+        """Raise a `ConfigError` if data turns out not to be from this version's scripts."""
         try:
             yield
         except ledger_view.NOT_THAT_LEDGER as error:
             raise self.unexpected_answer(error) from None
 
     def unexpected_answer(self, error: object) -> ConfigError:
-        """Create the error for data of another program. `error` says what was found."""
+        """Create the error for data that another program wrote. `error` says what was found."""
         return ConfigError(
             f"{self.address.shown} contains data that pytest-ultrapar did not write: {error}; "
             "to use other Redis keys, add ?prefix=NAME to the URL"
@@ -403,7 +408,7 @@ class ClusterServer:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """The state of a host of a run on the server.
+    """The state of a host in a run, as known to the server.
 
     Attributes:
         seen_s: Seconds since its last call.
@@ -412,7 +417,7 @@ class HostState:
         n_open: The number of its cases in progress.
         per_min: How many cases per minute it has finished since it joined.
         drained: Whether an operator told it to start no more cases.
-        said: Its own human-readable text about its state.
+        said: The host's own human-readable text about its state.
     """
 
     name: str
@@ -432,7 +437,7 @@ class HostState:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """The state of a run on the server.
+    """The state of a run, as known to the server.
 
     Attributes:
         identity: The identity that its hosts agreed on, as JSON text.
@@ -458,7 +463,7 @@ class RunState:
 
     @property
     def version(self) -> str:
-        """pytest-ultrapar's version on its hosts; empty if the identity cannot be read."""
+        """The hosts' version of pytest-ultrapar; empty if the identity cannot be read."""
         try:
             return msgspec.json.decode(self.identity, type=RunIdentity).version
         except NOT_THAT_JSON:
@@ -466,19 +471,19 @@ class RunState:
 
     @property
     def per_min(self) -> float:
-        """How many cases per minute its present hosts have finished since they joined."""
+        """How many cases per minute the present hosts together have finished since they joined."""
         return sum(host.per_min for host in self.hosts)
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until all cases are finished at the present rate; None if this is unknown."""
+        """Seconds until all cases are finished at the present rate; None if unknown or finished."""
         if not self.per_min or self.n_done >= self.n_cases:
             return None
         return (self.n_cases - self.n_done) * 60 / self.per_min
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""A number of cases or a time in milliseconds, in the range of numbers that scripts use."""
+"""A number of cases or a time in milliseconds, in the range that scripts represent exactly."""
 
 
 class _Told(msgspec.Struct):
@@ -495,10 +500,10 @@ class _Counts(msgspec.Struct):
 
 
 def _run_state(name: str, found: Sequence[Any]) -> RunState:
-    """Read the state of a run from its Redis keys, in the order of `ClusterServer.run`.
+    """Make the state of a run from the answers to the commands in `ClusterServer.run`.
 
     Raises:
-        NOT_THAT_LEDGER: Another program wrote it.
+        NOT_THAT_LEDGER: Another program wrote the data.
     """
     run, hosts, is_open, heard, n_failed, (seconds, micros) = found
     seen, now_ms = dict(heard), seconds * 1000 + micros // 1000
@@ -548,7 +553,7 @@ def run_prefix(address: ClusterAddress, run: str) -> str:
 
 
 def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerError | ConfigError:
-    """Convert a redis-py error. `NoAnswerError` means that the call may work the next time."""
+    """Convert a redis-py error. `NoAnswerError` means that the same call may work later."""
     where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
         return ConfigError(f"{where} rejected the user name or password: {said}")

@@ -1,9 +1,9 @@
 """Cluster runs that are divided into shards, which share the limits of the run.
 
-If a run has a million cases, no process needs all of them: each host collects the cases of one
-shard, and claims cases of this shard. On the server, a shard is named `RUN:K/N` and is stored like
-a separate run. Limits belong to the whole run. The facts that all shards must agree on are stored
-under the run's own name. If a host has other cases, or no shards, it is refused when it joins.
+If a run has a million cases, no process needs all of them: each host collects only the cases in one
+shard, and claims only these. On the server, a shard is named `RUN:K/N` and is stored like a
+separate run. Limits belong to the whole run. The facts that all shards must agree on are stored
+under the run's own name. A host that has different cases or uses no shards cannot join.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ def agree(
         run: The run's name.
         shard: This host's shard.
         own: The identity of the shard's hosts.
-        generated: The cases of the whole run.
+        generated: The number and digest of the cases in the whole run; None if unknown.
 
     Raises:
         NoAnswerError: There was no answer; the call may be repeated.
-        ConfigError: The run has a different number of shards, no shards, or different cases.
+        ConfigError: The run has no shards, or differs in its number of shards, its cases or its
+            settings.
     """
     whole = msgspec.structs.replace(
         own,

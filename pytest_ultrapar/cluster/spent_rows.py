@@ -1,19 +1,19 @@
-"""One host's part of the rows whose units are spent permanently: daily limits and budgets.
+"""One host's part of counted rows, that is, of daily limits and budgets.
 
 **Nothing is spent twice.** A grant is the answer to a call: the number of units that the host may
-hold at the time of this call. Before the broker gets the grant, the host subtracts the units that
-it has spent since the call (`answered`). Therefore nothing is spent twice, even if the answer takes
-a long time.
+hold, as of the time of the call. Before the broker gets the grant, the host subtracts the units
+that it has spent since the call (`answered`). Therefore nothing is spent twice, even if the answer
+takes a long time.
 
-**Reserved units.** A request counts towards a daily number of requests when it is sent. For tokens
-and money, it reserves more than it uses. Until the answer arrives, the reserved units count as held
-and not as spent, so that the rest can be returned.
+**Reserved units.** A request counts towards a daily limit on requests when it is sent. For tokens
+and money, it reserves more than it then uses. Until the answer arrives, the reserved units count as
+held and not as spent, so that unused units can be returned.
 
 **Calendar days.** Each day has its own row, with the date in its name. A provider may count a
 request when it is sent or when it ends, according to the provider's clock. Therefore two rows exist
-around midnight, and a request needs room in both. This period begins as long before midnight as a
-request may take, and ends some seconds after midnight. It is measured with the server's clock,
-which is the same for all hosts.
+around midnight, and a request needs room in both. If a request may take ten minutes, the second row
+exists from about ten minutes before midnight. The first row ends some seconds after midnight. These
+times are measured with the server's clock, which is the same for all hosts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.ledger import RowShare
 
 SKEW_S = 10
-"""In seconds. A provider's midnight may differ from the host's midnight by half of this time. The
-other half is a margin for calls."""
+"""A provider's midnight may differ from the host's by half of this time (in seconds). The other
+half is a margin for the duration of calls."""
 
 
 class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         size: How many units of the broker make up one unit of the ledger.
         reserves: Whether reserved units may be returned, as for tokens and money.
-        zone: The time zone of its calendar days, or empty.
+        zone: The time zone of its calendar days; empty if it has no calendar days.
         late_s: The longest time from a grant until the provider counts the request, in seconds.
     """
 
@@ -71,7 +71,7 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedShare:
-    """The held and spent units of one host in one counted row of the ledger.
+    """The units that one host holds and has spent in one counted row of the ledger.
 
     Attributes:
         spec: The row.
@@ -83,9 +83,9 @@ class CountedShare:
         Args:
             row: The rules of the row.
             spec: The row.
-            begun: The broker's holding when the row began: the units spent by then belong to other
+            begun: The broker's holding when the row began. Units spent before then belong to other
                 days.
-            before: How many of the row's units this host spent before it joined.
+            before: How many of the row's units this host spent before it joined the cluster.
         """
         self.spec = spec
         self._row = row
@@ -95,7 +95,7 @@ class CountedShare:
         self._told = 0
 
     def use(self, holding: HeldUnits, want: RowDemand, *, leaving: bool = False) -> RowUse:
-        """Return the use to report to the ledger now. Pass the ledger's answer to `answered`."""
+        """Return the report for the ledger. Pass the ledger's answer to `answered`."""
         size, spent = self._row.size, self._spent(holding)
         held = 0 if leaving else holding.units
         if self._row.reserves:
@@ -117,12 +117,11 @@ class CountedShare:
         Args:
             share: The ledger's answer to the last `use`.
             holding: The broker's present holding.
-            forfeits: Whether the host was treated as dead, and its held units were treated as
-                spent.
+            forfeits: Whether the host was treated as dead, so that its held units count as spent.
 
         Returns:
-            How many units the broker may spend from now on, and the maximum number that all hosts
-            together have left (infinity if unknown).
+            How many units the broker may spend from now on, and how many units all hosts together
+            have left at most (infinity if unknown).
         """
         size, since = self._row.size, self._spent(holding) - self._said
         self._told = share.told

@@ -1,8 +1,8 @@
 """`ultrapar cluster status`: show the runs, hosts and limits of a server, as text or as JSON.
 
 This module does no I/O. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most
-important lines come first: hosts that are silent or waiting, and limits of which hosts want more
-than there is.
+important lines come first: hosts that are silent or waiting, and limits for which hosts want more
+units than there are.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import HostState, RunState  # noqa: TC004 - as above
 
 MOST_HOSTS, MOST_ROWS, MOST_NEWS = 20, 20, 10
-"""The maximum number of lines of each kind."""
+"""The maximum numbers of lines about hosts, limits and notices."""
 _SHARES = 6
 _SILENT_S = 3.0
-"""A host calls about once a second."""
+"""A host whose last call is at least this many seconds ago is shown as silent. Hosts call about
+once a second."""
 _LONGEST = 100
 _NAME = 30
 
@@ -45,7 +46,7 @@ class Status:
         server: Its URL, without a password.
         software: Its name and version.
         forgets: Whether it loses recent writes when it is killed (`appendonly no`).
-        runs: The requested runs.
+        runs: The runs to show.
         unreadable: The runs whose data was written by another version or program, each with the
             error.
         ledger: The limits that hosts share.

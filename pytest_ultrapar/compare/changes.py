@@ -1,6 +1,6 @@
-"""Compute how the solve rate, or the first score, changed for models and parameter values.
+"""Compute how the solve rate changed for each model and parameter value.
 
-All functions are pure.
+If there is no solve rate, the first score is used instead. All functions are pure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> list[str]:
-        """The names of the models; if there are several, after a row for all models together."""
+        """The names of the models. If there are several, a row for all models comes first."""
         return [ALL_MODELS, *self.models] if len(self.models) > 1 else self.models
 
     @property
@@ -52,7 +52,7 @@ class Grid(msgspec.Struct, frozen=True):
         return [*["all models"] * n_all, *labels(self.models)]
 
     def at(self, case: Case) -> list[int | None]:
-        """Return for each parameter the index of the case's value; None if it has no value."""
+        """Return for each parameter the index of the case's value; None if that is missing."""
         return [
             values.index(text) if (text := _text(case, name)) is not None else None
             for name, values in self.values.items()
@@ -66,7 +66,8 @@ class ChangedDimension(msgspec.Struct, frozen=True):
         name: The parameter's name; empty for the entry with one value that all cases share.
         values: The unique names that tables show for the values.
         looks: For each row of the grid and each value, the change in the solve rate, or in the
-            first score if there is no solve rate. None if no such case was graded in both runs.
+            first score if there is no solve rate. None if no case in this row with this value was
+            graded in both runs.
     """
 
     name: str
@@ -84,9 +85,9 @@ def grid_of(pairing: Pairing) -> Grid:
 
 
 def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
-    """Compute the changes between two runs for each parameter of the grid.
+    """Compute the changes between two runs for each parameter in the grid.
 
-    The intervals are not adjusted for the number of changes, so each of them is valid only for its
+    The intervals are not adjusted for the number of changes, so each interval is valid only for its
     own change.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
@@ -118,8 +119,7 @@ def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, ComparedF
 
     Args:
         pairing: The two runs.
-        by_id: Whether to list each test separately for each combination of the parameters that
-            vary.
+        by_id: Whether to list each combination of a test's varying parameters separately.
     """
     values = defaultdict(set)
     for case in pairing.cases:

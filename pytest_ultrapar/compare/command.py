@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the comparison, or write it as HTML; return the exit code.
 
     Raises:
-        ConfigError: A run cannot be used, or it has no case in common with the baseline; or the
-            path of the HTML file cannot be used.
+        ConfigError: A run cannot be used or has no case in common with the baseline, or the path of
+            the HTML file cannot be used.
         ResultsError: The HTML file cannot be written.
     """
     # Import these here, because `--help` does not need them: they define the data of a run and read

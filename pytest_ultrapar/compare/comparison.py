@@ -1,4 +1,4 @@
-"""Compare finished runs with a baseline, and find the changes that are larger than chance."""
+"""Compare finished runs with a baseline, and find changes larger than chance would explain."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ SPEED = (
     "tokens_out",
     "cost",
 )
-"""The rows of the table on whole runs, in order. All changes are relative, except for the change in
-coverage."""
+"""The metrics in the rows of the report's speed table, in order. All changes are relative, except
+for the change in coverage."""
 
 CHANCE = 0.05
 """Among the cells that are reported as changed, at most this share is expected to have changed by
@@ -55,7 +55,7 @@ chance."""
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The cases of both runs that belong to one row of the baseline's summary.
+    """The cases from both runs that belong to one row in the baseline's summary.
 
     Attributes:
         names: The values in the row's first columns, such as the model.
@@ -79,13 +79,14 @@ class Comparison:
 
     Attributes:
         figures: The figures named in `SPEED` that both runs have.
-        looks: The changes in the solve rate, in figures over repetitions, and in scores, for all
-            models together and for each model. Their 95 % intervals are not adjusted for the number
-            of changes.
+        looks: The changes in the solve rate, in figures such as pass^k, and in scores, for each
+            model and for all models together. The changes in the suite's own figures follow. The 95
+            % intervals are not adjusted for the number of changes.
         answers: The verdict on whether the answers are the same.
         cells: The cells in which the solve rate changed. The most certain change comes first.
         n_cells: How many cells have a solve rate in both runs.
-        tests: The same changes as in `looks` for each test; empty if there is only one test.
+        tests: For each test, the changes in `looks`, without those in the suite's own figures.
+            Empty if there is only one test.
     """
 
     pairing: Pairing
@@ -161,7 +162,7 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[ComparedFigure]:
 
 
 def _figure_looks(pairing: Pairing) -> Iterator[ComparedFigure]:
-    """Yield the changes in the suite's own figures for whole runs, if both runs have them."""
+    """Yield the change, for whole runs, in each of the suite's own figures that both runs have."""
     for one in pairing.new.summary.figures:
         metric = f"{FIGURE}{one.name}"
         with suppress(NoFigureError):

@@ -77,12 +77,12 @@ class Figure(NamedTuple):
         value: The figure in the metric's unit. A relative change is a share.
         n: The number of cases, or of pairs of cases, that the figure includes.
         interval: The interval at the requested confidence (for the speed-up, at least 95 %). None
-            if the figure is a count of the run itself, because a count has no sampling error.
+            for figures such as coverage, which are counted and have no sampling error.
         base: The baseline's figure; None without a baseline.
         new: The figure of the run itself.
-        alike: For a change, whether each pair of cases has the same figure in both runs.
-        unknown: Why the interval is unknown. Empty if it is known, or if there are just too few
-            cases.
+        alike: For a change, whether every case has the same figure in both runs.
+        unknown: Why the interval is unknown. Empty if it is known, or if the only reason is that
+            there are too few cases.
         left_out: A sentence about the cells that the figure leaves out; empty if it includes all
             cells.
     """
@@ -102,7 +102,7 @@ class NoFigureError(Exception):
 
 
 def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> Figure:
-    """Compute the figure of a rule in one run.
+    """Compute a rule's figure for one run.
 
     Args:
         rule: A rule that names the figure and selects cases. It must not compare two runs.
@@ -146,7 +146,10 @@ def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> 
 
 
 def number_of(metric: str) -> Callable[[CaseRow], float | None]:
-    """Return a function that reads a metric's number from a row: None if the row has no number."""
+    """Return a function that reads a metric's number from a row.
+
+    The function returns None if the row has no number.
+    """
     if metric.startswith(SCORE):
         name = metric.removeprefix(SCORE)
         return lambda row: row.scores.get(name)
@@ -211,8 +214,8 @@ def left_out(metric: str, n: int, n_left_out: int) -> str:
 
     Args:
         metric: The name of the figure.
-        n: The number of cells that it includes.
-        n_left_out: The number of cells that it leaves out.
+        n: The number of cells that the figure includes.
+        n_left_out: The number of cells that the figure leaves out.
     """
     if not n_left_out:
         return ""
@@ -229,7 +232,7 @@ def _single(value: float, n: int, interval: Interval | None) -> Figure:
 
 
 def _of_run(metric: str, run: MeasuredRun) -> Figure:
-    """Return a count of the whole run."""
+    """Return a figure for the whole run, without an interval."""
     statistics = run.summary.statistics
     values = {
         "throughput": statistics.throughput,
@@ -244,7 +247,7 @@ def _of_run(metric: str, run: MeasuredRun) -> Figure:
 
 
 def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
-    """Return the speed-up of the run, or (from its benchmark file) of one model or suite in it."""
+    """Return the run's speed-up, or (from its benchmark file) the speed-up of a model or suite."""
     speeds = run.speeds
     if speeds is None and rule.filters:
         raise NoFigureError(
@@ -287,8 +290,8 @@ def _coverage(own: Sequence[CaseRow]) -> Figure:
 
 
 ENOUGH_COMMON = 0.9
-"""If a smaller share of the timed cases than this is in both runs, the runs did different work, and
-their speeds cannot be compared."""
+"""The minimum share of the timed cases that must be in both runs. Below it, the runs did different
+work, and their speeds cannot be compared."""
 _SHORTEST_S = 1e-6
 
 
@@ -296,7 +299,7 @@ def change(rule: Rule, pairing: Pairing) -> Figure:
     """Compute the change in a rule's figure: a difference or a relative change, as the rule says.
 
     Args:
-        rule: A rule that names the figure and selects cases. It must not be `same_answers`.
+        rule: A rule that names the figure and selects cases. The figure must not be `same_answers`.
         pairing: The two runs.
 
     Raises:
@@ -405,11 +408,11 @@ def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
 
 
 def _speed(rule: Rule, pairing: Pairing) -> Figure:
-    """Compute the change in throughput or makespan on the common cases, as `ultrapar bench` does.
+    """Compute the change in throughput or makespan for the common cases, as `ultrapar bench` does.
 
-    Each case contributes its share of both makespans. The interval covers only the choice of cases.
-    So the bound of the rule must leave room for differences that occur from day to day, even on the
-    same machine.
+    Each case contributes its share of both makespans. The interval accounts only for the choice of
+    cases. So the rule's bound must leave room for differences that occur from day to day, even on
+    the same machine.
     """
     _check_common(pairing)
     timed = pairing.timed

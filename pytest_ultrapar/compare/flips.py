@@ -1,4 +1,4 @@
-"""Find the cases that only one of two runs solved or graded, with the answers of both runs."""
+"""Find the cases that were solved or graded in only one of two runs, with both runs' answers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Side(msgspec.Struct, frozen=True):
     """How a case ended in one of the two runs.
 
     Attributes:
-        shard: The index of the part that contains the case's transcript; None if the transcript is
-            left out.
+        shard: The index in `Flips.parts` of the part that contains the case's transcript; None if
+            the transcript is left out.
     """
 
     outcome: str
@@ -51,7 +51,7 @@ class Flip(msgspec.Struct, frozen=True):
         model: The index of the case's model in the grid.
         at: For each parameter of the grid, the index of the case's value; None if the case has no
             value.
-        turn: The index of the case's change in `TURNS`.
+        turn: The index in `TURNS` of the case's change.
     """
 
     case_id: str
@@ -65,7 +65,7 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class Flips(msgspec.Struct, frozen=True):
-    """All cases that flipped, and the packed transcripts of both runs.
+    """All cases that flipped, and the packed transcripts from both runs.
 
     Attributes:
         n_left_out: How many conversations are left out because they did not fit on the page.
@@ -77,7 +77,7 @@ class Flips(msgspec.Struct, frozen=True):
 
 
 def turn_of(base: CaseRow, new: CaseRow) -> str | None:
-    """Return how the end of a case changed, as one of `TURNS`; None if it did not change."""
+    """Return how a case's result changed, as one of `TURNS`; None if it did not change."""
     if base.rated and new.rated:
         if (base.outcome == "solved") == (new.outcome == "solved"):
             return None
@@ -131,14 +131,14 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
 def _ends(
     run: MeasuredRun, rows: Mapping[str, CaseRow], case_ids: list[str], first: int
 ) -> tuple[Packed, dict[str, Side]]:
-    """Return the conversations of some cases of a run, and how each case ended.
+    """Return the packed conversations of some cases in a run, and how each case ended.
 
-    The parts are numbered from `first`.
+    The numbers of the packed parts begin at `first`.
     """
     columns = ("case_id", "kind", "error")
     with unusable():
         packed = pack(run.directory, case_ids, n_runs=2)
-        # The results of earlier versions have no column `reason`.
+        # The results from earlier versions have no column `reason`.
         ends = read_rows(
             run.directory, "results", columns, beginning="reason", of_cases=set(case_ids)
         )

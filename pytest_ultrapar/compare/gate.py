@@ -65,8 +65,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         verdict: `FAIL` if the whole interval is on the wrong side of the bound. `undecided` if the
-            interval contains the bound, or if a client limited the speed. `no figure` makes the run
-            fail, too.
+            interval contains the bound, or if the rule is about speed and the client limited a run.
+            `no figure`, which also makes the run fail, if the figure cannot be computed.
         figure: The figure that is compared with the bound. None if it is missing, or if the rule
             has no bound.
         n: How many cases, or pairs of cases, the figure includes.
@@ -89,14 +89,14 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateResult(msgspec.Struct, frozen=True):
-    """The results of all rules of a gate.
+    """The results of all rules in a gate.
 
     Attributes:
         run: The id of the judged run.
         named: The bench that the user named instead of a run; empty if the user named the run.
         base: The id of the baseline; None without a baseline.
         notes: Sentences with caveats about the comparison.
-        undecided: Whether a run passes or fails if rules are undecided and no rule failed.
+        undecided: Whether the run passes or fails if no rule failed, but some are undecided.
     """
 
     run: str
@@ -109,7 +109,7 @@ class GateResult(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the run does not pass."""
+        """Whether the run fails the gate."""
         return bool(self.n_failed or (self.undecided == "fail" and self.n_undecided))
 
     @property
@@ -136,7 +136,7 @@ def judge(
         rules: The rules. If this is empty, the default rules are used, which need a baseline.
         run: The run to judge.
         baseline: The run to compare with; None without a baseline.
-        undecided: Whether the run passes or fails if rules are undecided and no rule failed.
+        undecided: Whether the run passes or fails if no rule failed, but some are undecided.
 
     Raises:
         ConfigError: A rule names something that the run does not have, or needs a baseline or a
@@ -192,10 +192,10 @@ def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredR
 
 
 def default_rules(pairing: Pairing) -> list[Rule]:
-    """Return the rules to use if the user gave no rule.
+    """Return the rules to use if the user specified none.
 
-    The intervals of the models' solve rates are valid for all models together (Bonferroni). If they
-    were not, and there were many models, one of them would often fail by chance.
+    The intervals of the models' solve rates hold jointly for all models (Bonferroni). Otherwise,
+    with many models, one of these rules would often fail by chance.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     models = sorted({row.model for row, _ in rated_pairs(graded)})
@@ -218,7 +218,7 @@ def check_repetitions(
     """Check that no rule needs more repetitions of a cell than the runs have.
 
     Args:
-        rules: The rules. Their filters match at least one case.
+        rules: The rules. The filters of each rule match at least one case.
         cases: The planned cases of the judged run.
         baseline: The planned cases of the baseline.
 
@@ -243,7 +243,7 @@ def check_repetitions(
 
 
 def _judged(rule: Rule, figure: Figure, held_up: Sequence[str]) -> Judged:
-    """Judge a rule by its figure; `held_up` has a sentence per run that its client slowed down."""
+    """Judge a rule by its figure; `held_up` says for which runs the client limited the speed."""
     point = Interval(figure.value, figure.value)
     interval = figure.interval or point
     verdict = _verdict(rule, figure, point if rule.point else interval)
@@ -269,13 +269,13 @@ def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
     failed = high < rule.bound if better_above else low > rule.bound
     passed = low >= rule.bound if better_above else high <= rule.bound
     if figure.alike and not failed:
-        # No case changed, so the figure itself decides: `same_answers` also passes then.
+        # No case changed, so the figure itself decides. `same_answers` also passes in this case.
         passed = figure.value >= rule.bound if better_above else figure.value <= rule.bound
     return "FAIL" if failed else "pass" if passed else "undecided"
 
 
 def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
-    """Estimate how many cases it takes to bring the end of the interval to the bound.
+    """Estimate how many cases would bring the end of the interval to the bound.
 
     The estimate assumes that the figure stays the same, and that the width of an interval is
     inversely proportional to the square root of the number of cases.
@@ -353,7 +353,7 @@ def judged_by(
     rules: tuple[Rule, ...],
     undecided: Undecided,
 ) -> GateResult:
-    """Let the given process check the rules on a finished run, and wait until it exits.
+    """Let the given process check a finished run against the rules, and wait until it exits.
 
     Raises:
         ResultsError: The run could not be judged.

@@ -41,7 +41,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
     Args:
         base: The baseline.
         comparisons: One or more comparisons of other runs with the baseline. The page shows the
-            changes and the flipped cases of the last one.
+            changes and the flipped cases only for the last one.
 
     Raises:
         ConfigError: A table of a run cannot be read.
@@ -97,14 +97,14 @@ def _points(look: ComparedFigure) -> str:
 
 
 def _outcome(look: ComparedFigure | None) -> str:
-    """Return the headline. If cases were graded only by scores, the runs may share no figure."""
+    """Return the headline. Runs graded only by scores may have no figure in common."""
     if look is None:
         return "no common figure"
     return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
 
 
 def _seen(look: ComparedFigure) -> tuple[str, str, bool, int]:
-    """Return a table cell: change, interval, whether the interval excludes 0, and colour."""
+    """Return a table cell: the change, its interval, whether that excludes 0, and the colour."""
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
     # For a rate, one shade is five percentage points.
@@ -113,7 +113,7 @@ def _seen(look: ComparedFigure) -> tuple[str, str, bool, int]:
 
 
 def _plots(pairing: Pairing) -> Iterator[Plot]:
-    """Yield plots of the changes by test, if there are several, and by test id, if any changed."""
+    """Yield plots of the changes: by test if there are several tests, by id if any id changed."""
     tests = changed_tests(pairing, by_id=False)
     ids = [one for one in changed_tests(pairing, by_id=True) if one[1].n_gained + one[1].n_lost]
     for word, looks in (("test", tests[1:] and tests), ("id", ids)):

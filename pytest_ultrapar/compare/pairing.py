@@ -42,7 +42,8 @@ class Pairing:
         n_base: How many cases the baseline did not skip. If the other run is a sample, only cases
             in the sample are counted.
         same_timed: Whether the makespans of both runs include exactly the same cases.
-        timed_share: The share of the timed cases that are timed in both runs, 0 to 1.
+        timed_share: How many cases are timed in both runs, as a share (0 to 1) of the timed cases
+            in the run that has more of them.
     """
 
     base: MeasuredRun
@@ -60,7 +61,7 @@ class Pairing:
 
     @property
     def timed(self) -> list[tuple[CaseRow, CaseRow]]:
-        """The pairs that are included in the makespan and the latency of both runs."""
+        """The pairs of rows that count towards the makespan and the latency in both runs."""
         return [
             (row, self.new_rows[case_id])
             for case_id, row in self.base_rows.items()
@@ -115,7 +116,7 @@ def pair(
     base_rows: Mapping[str, CaseRow],
     new_rows: Mapping[str, CaseRow],
 ) -> Pairing:
-    """Pair the cases that two runs have in common, in the order of the baseline.
+    """Pair the cases that two runs have in common, in the baseline's order.
 
     Raises:
         ConfigError: They are the same run, or no common case was graded in both runs.
@@ -247,7 +248,7 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
 
 
 def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    """Yield sentences about changed files of suites, if the runs have any file in common."""
+    """Yield sentences about changed suite files, if the runs have any file in common."""
     differ = [name for name in sorted({*base, *new}) if base.get(name) != new.get(name)]
     kinds = by_key(
         ("new" if name not in base else "removed" if name not in new else "changed", name)

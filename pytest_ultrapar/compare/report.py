@@ -1,4 +1,4 @@
-"""Turn comparisons and results of gates into sections of a report, for terminals and Markdown.
+"""Turn comparisons and gate results into report sections, for terminals and for Markdown.
 
 All functions are pure.
 """
@@ -58,7 +58,7 @@ _MOST_RATES = 5
 MOST_CELLS = 50
 _LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
 _CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new only", "p")
-"""The columns that follow the columns with the names of a cell."""
+"""The columns to the right of those that name the cell."""
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -76,7 +76,7 @@ def _is_telling(look: ComparedFigure) -> bool:
 def comparison_sections(
     base: MeasuredRun, comparisons: Sequence[Comparison], *, every_look: bool = False
 ) -> Iterator[Section]:
-    """Yield sections on the verdict, the runs, the speed, and each run's answers and changed cells.
+    """Yield sections: the verdict, the runs, the speed, and each run's answers and changed cells.
 
     Args:
         base: The baseline.
@@ -129,7 +129,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
 
 
 def differences(pairing: Pairing) -> Iterator[str]:
-    """Yield sentences on the differences between two runs. Differences in prompts come first."""
+    """Yield sentences about the differences between two runs. Differences in prompts come first."""
     yield from (f"different: {each}" for each in pairing.questions)
     yield from (f"left out: {each}" for each in pairing.left_out)
     yield from (f"different: {each}" for each in pairing.conditions)
@@ -164,7 +164,7 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
-    """Return a section with the figures of each whole run."""
+    """Return a section with figures for each run as a whole."""
     runs = [base, *(comparison.pairing.new for comparison in comparisons)]
     named = ["baseline", *(name for name, _ in _named(comparisons))]
     common = [NONE, *(f"{len(each.pairing.base_rows):,}" for each in comparisons)]
@@ -281,7 +281,7 @@ def _look_row(look: ComparedFigure) -> tuple[str, ...]:
 
 
 def _compared(look: ComparedFigure) -> tuple[str, ...]:
-    """Return cells with the number of pairs, the figure in both runs, and the change."""
+    """Return table cells with the number of pairs, the figure in each run, and the change."""
     both = (figure_text(look.figure, value) for value in (look.base, look.new))
     return (f"{look.n:,}", *both, figure_text(look.figure, look.new - look.base, "difference"))
 
@@ -342,7 +342,7 @@ _WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
 
 def gate_section(result: GateResult) -> Section:
-    """Turn the result of a gate into a section of a report, with a row for each rule, and notes."""
+    """Turn a gate's result into a report section with a row for each rule, and with notes."""
     against = f" against {result.base}" if result.base is not None else ""
     passed = len(result.judged) - result.n_failed - result.n_undecided
     verdicts = f"{result.n_failed} failed, {passed} passed"

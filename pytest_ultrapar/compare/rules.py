@@ -35,8 +35,8 @@ class Metric:
         filters: The names of the filters that are allowed. None allows all filters. An empty tuple
             allows no filter, because the metric is about the whole run.
         paired: Whether the metric needs a baseline, no matter which form the bound has.
-        estimated: Whether the metric has an interval, in one run or in a comparison. Otherwise, it
-            is a count.
+        estimated: Whether the metric has an interval, in one run or in a comparison. Counts, such
+            as coverage, have no interval.
         of_speed: Whether the metric measures the speed of the run, so that a slow client changes
             it.
     """
@@ -150,7 +150,10 @@ METRICS = (
 
 
 def find_metric(name: str) -> Metric | None:
-    """Find the metric with this name. A score may have any name, and k in pass@k any number."""
+    """Find the metric with this name.
+
+    Scores and figures may have any name. The k in pass@k and pass^k may be any whole number from 1.
+    """
     for prefix in (SCORE, FIGURE):
         if name.startswith(prefix) and len(name) > len(prefix):
             name = f"{prefix}NAME"
@@ -165,7 +168,7 @@ def find_metric(name: str) -> Metric | None:
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
 """To which figure the bound applies: the run's figure, its difference from the baseline's figure,
-or that difference as a percentage. `none` means that there is no bound."""
+or that difference as a percentage of the baseline's figure. `none` means that there is no bound."""
 GRAMMAR = """\
 A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
 rule, because [, > and < are special in the shell. The form of the bound says what is compared:
@@ -208,8 +211,8 @@ class UnitForm(NamedTuple):
     """How a unit is written in bounds, and how it is shown in tables.
 
     Attributes:
-        factors: The factor by which to multiply a number in a bound, by the unit that follows the
-            number.
+        factors: For each unit that can follow a number in a bound, the factor by which to multiply
+            the number.
         example: An example of a bound, for messages.
         shown: Formats a number as text.
     """
@@ -249,7 +252,8 @@ class Rule(msgspec.Struct, frozen=True):
     Attributes:
         text: The rule as the user wrote it.
         metric: The metric's name, without `.point`.
-        filters: The names and values that a case must have to be selected.
+        filters: The name and the value in each filter. A case must match all filters to be
+            selected.
         side: The side of the bound on which the figure must be; empty if the metric has no bound.
         bound: The bound, in cases per second, in seconds, or without a unit. A relative bound is a
             share, such as -0.1.
@@ -403,7 +407,7 @@ def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
 
     Raises:
         ConfigError: A model, suite, parameter or value is unknown, or no case matches all filters
-            of a rule. The message suggests the nearest name.
+            in a rule. The message suggests the nearest name.
     """
     for rule in rules:
         planned = [one for one in rule.filters if not one[0].startswith(LABEL)]
@@ -451,7 +455,7 @@ def check_baseline(rules: Iterable[Rule]) -> None:
 
 
 def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
-    """Say why no case matches a filter, and suggest the nearest name; empty if a case matches."""
+    """Return why no case matches a filter, and the nearest name; empty if a case matches."""
     known = [*_ATTRIBUTES, *sorted({key for case in cases for key in case.facts})]
     if name not in known:
         what = "label" if name.startswith(LABEL) else "parameter"
@@ -466,9 +470,8 @@ def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
 DEFAULT_RULES = ("throughput>=-7%", "service<=+7%", "kept>=0.98", "coverage>=-0.02", "same_answers")
 """The default rules, in addition to `DEFAULT_RULE_OF_MODEL` for each model.
 
-On a scale of ratios, 7 % is half way between no change and a server that takes 15 % longer. On two
-shared cores with other load, runs of the same code differed by up to 5 %
+On a logarithmic scale, 7 % is halfway between no change and a server that takes 15 % longer. On two
+cores shared with other load, runs of the same code differed by up to 5 %
 (docs/explanation/comparing.md)."""
 DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
-"""The default rule for each model. The intervals of these rules are valid for all models
-together."""
+"""The default rule for each model. The intervals of these rules hold jointly for all models."""

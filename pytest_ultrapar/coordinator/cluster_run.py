@@ -48,12 +48,12 @@ _ALONE = {
     "gate_baseline": "each host knows only its own cases (run ultrapar merge, then ultrapar "
     "gate on the merged run)",
 }
-"""Options that work only in a run on one host, each with the reason or with what to do instead."""
+"""Options that work only in a run on one host. The text says why, or what to do instead."""
 _SPEAKS_S = 1.2
-"""The longest interval between two reports of a live host to the server, in seconds."""
+"""The longest interval between two reports from a live host to the server, in seconds."""
 _DEAD_S = 3.0
-"""If a host has been silent for more seconds than this, it may be dead, and joining waits until its
-name is free."""
+"""A host that has been silent for more seconds than this may be dead. A new host with the same name
+is then not refused at once: `ClusterRun.join` waits until the name is free."""
 _MODES = ("ultra", "phase", "rotate")
 
 
@@ -143,7 +143,7 @@ class ClusterRun:
 
     @property
     def _shown(self) -> str:
-        """The name of the run and the shard; each shard counts its own done and claimed cases."""
+        """The run, with its shard if any: each shard counts its own done and claimed cases."""
         return f"run {self.name}" if self.shard is None else f"run {self.name}, shard {self.shard}"
 
     @property
@@ -229,7 +229,7 @@ class ClusterRun:
 
     @property
     def part(self) -> HostPart:
-        """The part of the run that this host's results cover: host, run and number of all cases."""
+        """The host that the results come from, its run, and the number of all cases in that run."""
         return HostPart(self.host, self._shown.removeprefix("run "), len(self._case_of))
 
     def _agree(self, identity: RunIdentity, manifest: Manifest, line: WaitingLine) -> None:
@@ -255,7 +255,7 @@ class ClusterRun:
         Args:
             assignment: Assignment of the whole run.
             cases: All cases of the run.
-            models: The models that have cases of their own, in the order of the pool.
+            models: The models that have cases (not only a role), in the pool's order.
             lanes: The lanes that cases may use.
         """
         from pytest_ultrapar.cluster.run_identity import NumberedCases  # noqa: PLC0415 - with a cluster only
@@ -276,7 +276,8 @@ class ClusterRun:
             directory: Directory of this host's run.
 
         Returns:
-            The shared rows, and the settings for the process that tells the broker its shares.
+            The rows of the limits that hosts share, and the settings with which the broker gets its
+            shares.
         """
         from pytest_ultrapar.cluster import host_shares  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.earlier_daily_use import day_files  # noqa: PLC0415 - with a cluster only
@@ -306,10 +307,10 @@ class ClusterRun:
         return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
-        """The group of runs that may hold the same keys on one machine at the same time.
+        """The group whose members may hold the same keys on one machine at the same time.
 
-        It contains all hosts of all runs that share limits through this server: the server divides
-        the limits of the keys among them.
+        Its members are all hosts of all runs that share limits through this server: the server
+        divides the limits of the keys among them.
         """
         return KeyGroup(self.address.digest, f"host {self.host} of run {self.name}")
 
@@ -337,7 +338,7 @@ class ClusterRun:
         return said is not None and said.elected
 
     def end_lines(self) -> list[str]:
-        """Lines about the result of the whole run, as far as this host knows it."""
+        """Lines about the result of the whole run, from what this host knows of it."""
         claiming = self._claiming
         if claiming is None or claiming.said is None:
             return []

@@ -1,4 +1,4 @@
-"""The steps of the coordinating process before and after pytest's tests, with or without xdist."""
+"""The coordinating process before and after the tests run, with or without xdist."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class Coordinator:
 
     @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
     def pytest_ultrapar_last_failed(self, report: pytest.TestReport) -> None:
-        """Record cases that did not succeed, for --lf and --ff; called after pytest's plugin."""
+        """Record cases that did not succeed, for --lf and --ff. Called after pytest's own hook."""
         note_last_failed(self.config, report, reports.outcome_of(report))
 
     def pytest_enter_pdb(self) -> None:
@@ -203,7 +203,7 @@ class Coordinator:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-        """Show a case's outcome, but without its letter while the progress is shown instead."""
+        """Show a case's outcome. While live progress is shown, only failed cases get a letter."""
         status = reports.status_of(report)
         if status is not None and self._live is not None and self._live.replaces_letters:
             category, _, word = status
@@ -214,7 +214,7 @@ class Coordinator:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
-        """Use pytest's words for outcomes. pytest-json-report calls this before it writes."""
+        """Use pytest's words for outcomes. Called before pytest-json-report writes its file."""
         use_words_of_pytest(json_report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -232,7 +232,7 @@ class Coordinator:
         internals.drop_frames_without_line(excinfo)
 
     def _end_at_once(self) -> None:
-        """End without writing the remaining results. The run's other processes then end, too."""
+        """End without writing the remaining results. The run's other processes then end as well."""
         if self._run is not None and self._run.services.leave_page():
             return
         if self._run is not None:
@@ -248,7 +248,7 @@ class Coordinator:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """After the workers have ended, write the results and check them against the gate."""
+        """After the workers have ended, write the results and check the rules of the gate."""
         # This implementation runs last: `DSession.pytest_sessionfinish` has then ended the workers,
         # so no process appends to the journal. pytest's summary comes afterwards, because
         # `TerminalReporter.pytest_sessionfinish` is a wrapper.
@@ -324,7 +324,7 @@ class Coordinator:
         self._merge_hosts()
 
     def _merge_hosts(self) -> None:
-        """If this is the last host, merge all hosts' directories that are on this machine.
+        """On the last host, merge the directories of all hosts, if all of them are on this machine.
 
         Do not merge a shard: the run is incomplete until the other shards end, which may be much
         later.

@@ -131,7 +131,7 @@ class Crashes:
         ]
 
     def note(self, *records: JournalRecord) -> None:
-        """Append records to the controller's own segment.
+        """Append records to the controller's own segment of the journal.
 
         Raises:
             ResultsError: The records cannot be written.
@@ -142,7 +142,7 @@ class Crashes:
         self._journal.append_all(records)
 
     def close(self) -> None:
-        """Close the segment, if there is one."""
+        """Close the controller's segment of the journal, if there is one."""
         if self._journal is not None:
             self._journal.close()
 

@@ -28,8 +28,8 @@ class DayLeft(NamedTuple):
         left: Units that may still be used now.
         more_at: A phrase that says when more units become available; empty if no unit has been
             used.
-        begins_here: The directory for the count, if there is no count in it yet and counting starts
-            at zero.
+        begins_here: The directory in which the count will be stored, if it has no count yet and
+            counting starts at zero; otherwise empty.
     """
 
     counted: DailyLimit
@@ -54,7 +54,7 @@ def run_days(
         environ: The environment variables, which contain the keys.
         simulator: URL of a running simulated provider.
         label: Label of a separate count: the shard (`2/4`) that has its own part of the limits, or
-            the server of a cluster. If empty, use the count of all runs without a label.
+            the server of a cluster. If empty, use the count that all runs without a label share.
 
     Raises:
         ConfigError: A key is not set, or there is no directory to store counts in.
@@ -123,7 +123,7 @@ def day_end_lines(
     """A line for each daily limit after a run: how many units remain, and how many the run used.
 
     Args:
-        days: The units that remain now. For a simulated provider that the run started, the units
+        days: The units that remain now; for a simulated provider that the run started, the units
             that remained at the start.
         audits: The audited use of each limit.
         session: The period that the audits cover: `run`, `session`, or `earlier session`.
@@ -147,8 +147,8 @@ def day_end_lines(
 def _fewest(days: Sequence[DayLeft]) -> Iterable[DayLeft]:
     """For each daily limit, the count with the fewest units left.
 
-    A key that is used on several servers has a count for each server, and a request must fit into
-    all these counts.
+    A key that is used on several servers has a separate count for each server, and a request needs
+    room in all of these counts.
     """
     fewest: dict[str, DayLeft] = {}
     for one in days:
@@ -166,7 +166,7 @@ def too_few(
     how: str,
     again: str = "--ultrapar-resume",
 ) -> Iterator[str]:
-    """A warning for each model that needs more units than daily limits have left.
+    """A warning for each model that needs more units than its daily limits have left.
 
     If there is enough for each model but not for all models together, warn about the whole run.
 
@@ -174,9 +174,9 @@ def too_few(
         pool: The pool, for its limits.
         lanes: The lanes of the run.
         days: The units that remain of each daily limit.
-        needed: The required units, by `requests` or `tokens`, then by model.
+        needed: How many `requests` and how many `tokens` are needed, by model.
         how: How certain the numbers are: `about` or `at least`.
-        again: The command or option that reruns cases for which there was no quota.
+        again: The command or option that reruns the cases that got no quota.
     """
     for counts, by_model in needed.items():
         left: dict[str, float] = {}

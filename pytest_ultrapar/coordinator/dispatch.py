@@ -17,11 +17,11 @@ LEAST_PENDING = 2
 """The minimum number of items for a worker, because it starts an item only if it also has the next
 one (xdist's `WorkerInteractor.run_one_test`)."""
 _SPARE = 8
-"""How many extra cases a worker has, besides two for each of its seats. It starts one of them as
-soon as an episode ends."""
+"""How many cases a worker has in addition to two for each of its seats. It starts one of these
+extra cases as soon as an episode ends."""
 _STOLEN = 4
-"""The maximum number of cases of one group that a worker takes from other homes if its own lanes
-have no work. A low number leaves more of these cases to the workers at home there."""
+"""The maximum number of cases in one group that a worker takes from other workers' homes if its own
+lanes have no work. A low number leaves more of these cases to the workers whose homes they are."""
 _PLAIN = 4
 """The maximum number of tests without a model that a worker has at a time. pytest runs them one by
 one."""
@@ -36,8 +36,8 @@ class DispatchItem:
     Attributes:
         index: Position in pytest's collection.
         model: Name of its model; None for an item that is not a case.
-        rank: Place of its group in the assignment; items with lower ranks are dispatched first.
-        group: Name of its group; empty without one.
+        rank: Position of its group in the assignment; items with lower ranks are dispatched first.
+        group: Name of its group; empty if it is in no group.
     """
 
     index: int
@@ -77,9 +77,9 @@ class Dispatch:
 
         Args:
             items: All items, in pytest's order.
-            seats_of: The total seats of each model's lanes, >= 1.
-            home_of: Homes by worker id. A worker without a home, such as a replacement, is at home
-                on all lanes.
+            seats_of: For each model, the total number of seats on its lanes, >= 1.
+            home_of: Homes by worker id. A worker that is not listed, such as a replacement, is at
+                home on all lanes.
         """
         self._items: dict[int, DispatchItem] = {}
         self._seats_of = seats_of
@@ -101,12 +101,15 @@ class Dispatch:
 
     @property
     def workers(self) -> list[str]:
-        """Workers that take cases."""
+        """The ids of all workers that take cases."""
         return list(self._pending)
 
     @property
     def wants_alone_worker(self) -> bool:
-        """Whether suspects are waiting because no worker runs one episode at a time."""
+        """Whether suspects are waiting because no worker runs one episode at a time.
+
+        Suspects are cases that may have killed a worker (`crashes`).
+        """
         return bool(self._alone_line) and not self._alone_workers
 
     def item(self, index: int) -> DispatchItem:
@@ -141,7 +144,7 @@ class Dispatch:
         return worker in self._alone_workers
 
     def ended(self, worker: str, n_by_group: Mapping[str, int]) -> None:
-        """Record, for each group, how many episodes have ended on a worker but are not reported."""
+        """Record, for each group, how many of a worker's ended episodes it has not reported yet."""
         self._ended[worker] = n_by_group
 
     def reported(self, worker: str, index: int) -> None:
@@ -171,8 +174,8 @@ class Dispatch:
     def hand_out_to_all(self) -> dict[str, list[int]]:
         """Return the items to send to each worker now, by worker id.
 
-        Workers take turns and get one item each. When they got batches instead, two workers reached
-        peaks of 98 and 2 requests in flight.
+        Workers take turns and get one item each time. When they were sent batches instead, one of
+        two workers had up to 98 requests in flight, and the other at most 2.
         """
         sent: dict[str, list[int]] = {worker: [] for worker in self._pending}
         wanting = list(self._pending)
@@ -229,7 +232,7 @@ class Dispatch:
     def _line_for(self, worker: str, home: HomeShare | None, most: int) -> deque[int] | None:
         """Return the queue for a worker's next case: lowest rank first, then most cases per seat.
 
-        Skip the queues of a group if the worker already has `most` open cases of that group.
+        Skip the queues of a group if the worker already has `most` open cases in that group.
         """
         best: tuple[int, float] | None = None
         chosen: deque[int] | None = None
@@ -260,7 +263,8 @@ MANY_SEATS = 1000
 def in_order(groups: Sequence[Group]) -> list[Group]:
     """Sort groups so that each comes after the groups that it waits for; otherwise keep the order.
 
-    In another order, all workers could be full of cases that wait for cases that no worker has.
+    In another order, all workers could be full of cases that are waiting for cases that no worker
+    has yet.
     """
     ordered: dict[str, Group] = {}
     while len(ordered) < len(groups):

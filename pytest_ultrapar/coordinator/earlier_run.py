@@ -1,4 +1,4 @@
-"""Find earlier runs: as the basis of a plan, for answers to reuse, or for cases to run again."""
+"""Find earlier runs: to base a plan on, to reuse their answers, or to run some cases again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class History(NamedTuple):
     """The part of an earlier run that applies to this run.
 
     Attributes:
-        run: Its episodes; empty if there is no such run.
+        run: The episodes of the earlier run that apply; empty if there is no such run.
         notes: Sentences about the earlier run.
     """
 
@@ -56,8 +56,9 @@ def find_history(
     """Find the earlier run that a plan uses.
 
     Args:
-        given: The option's value: a run as `resolve_run` accepts it, or `none`. With None, the plan
-            uses the run that `choose_run` finds, or the latest run if no run covers any case.
+        given: The option's value: a run in a form that `resolve_run` accepts, or `none`. If None,
+            the plan uses the run that `choose_run` finds, or the latest run if no run covers any
+            case.
         pool: The pool whose models are used.
         data: The suites' descriptions of their data.
         cases: The cases to plan.
@@ -140,7 +141,7 @@ def newest_estimates(pool: Pool) -> Manifest | None:
 def _newest() -> list[Path]:
     """The directories of the newest runs, newest first, without duplicates.
 
-    `latest` may point to a run in another place, which is included.
+    If `latest` points to a run in another place, that run is included.
     """
     began: dict[Path, float] = {}
     for place in (LATEST, "*", "*/*"):
@@ -205,14 +206,14 @@ def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
 
 
 def _others(manifest: Manifest, pool: Pool) -> set[str]:
-    """Models whose answers now come from a different server or simulator."""
+    """Models that have a different server or simulator now than in the earlier run."""
     return {
         model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
     }
 
 
 def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
-    """Simulated models whose simulated latency has changed."""
+    """Simulated models whose simulated latency has changed since the earlier run."""
 
     def of(values: Any) -> dict[str, object]:  # noqa: ANN401 - both are tuples of EffectiveValue
         return {one.name: one.value for one in values if " latency " in one.name}
@@ -235,13 +236,14 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
     """Return the questions that an earlier run answered and graded, with the ids of their cases.
 
     Args:
-        name: The run, as `resolve_run` accepts it.
+        name: The run, in a form that `resolve_run` accepts.
         seed: Seed of this run.
         data: How this run's suites describe their data (`pytest_ultrapar_data`).
         pool: The pool of this run.
 
     Raises:
-        ConfigError: There is no such run, it has no results, or its questions were different.
+        ConfigError: There is no such run, it has no results, or its questions differ from this
+            run's.
     """
     directory = resolve_run(name)
     with unusable("--ultrapar-reuse: "):
@@ -258,7 +260,7 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
 
 
 def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
-    """Say why an earlier run's questions were different, one text per reason; may be empty."""
+    """Return the reasons why an earlier run's questions differ from this run's; may be empty."""
     found: list[str] = []
     if earlier.simulated == pool.is_simulated:
         found += answers_differ(earlier.answered_by, answered_by(pool))

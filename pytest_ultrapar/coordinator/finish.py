@@ -1,4 +1,4 @@
-"""The end of a run: write tables, manifest and summary, and check the coverage and the gate."""
+"""The end of a run: write tables, manifest and summary; check coverage and the gate's rules."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _summary_lines(
 
 
 def _colour(share: float) -> str:
-    """The colour of a share of solved cases, as in pytest's results."""
+    """The colour for a share of solved cases; pytest's results use the same colours."""
     if share >= _GOOD:
         return "green"
     return "yellow" if share >= _BAD else "red"
@@ -137,13 +137,14 @@ def finish(
     Args:
         run: The run.
         gate: The rules that judge the run in addition to coverage.
-        stopped: Whether the user ended the run early. In that case, cases may be missing.
+        stopped: Whether the run was ended early, for example by Ctrl-C or `-x`. Cases may then be
+            missing.
         at_failure: Whether `-x` or `--maxfail` ended the run.
         written: Called from time to time with the number of cases in the tables and the total
             number of cases.
         meanwhile: Called once, while another process makes the tables.
-        tell: Called with a sentence if the process that makes the tables fails or has already
-            ended.
+        tell: Called with a warning, for example if the process that makes the tables was killed or
+            the step summary cannot be written.
     """
     with contextlib.ExitStack() as stack:
         judge = None
@@ -218,7 +219,8 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
 def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     """Lines about what remains of daily limits, and how to rerun cases that got no quota.
 
-    Call it after `Run.close`: until then, the broker has units in reserve that no request uses.
+    Call it after `Run.close`: until then, the broker holds units in reserve that no request will
+    use.
     """
     kept = [one.counted for one in run.days if one.counted.name]
     try:
@@ -263,7 +265,7 @@ def failures(
     Args:
         summary: Summary of the run.
         least_coverage: Share of planned cases that must be graded, 0 to 1.
-        option: Name of the option for the share.
+        option: Name of the option that sets this share.
 
     Returns:
         One sentence for each reason; empty if the run did not fail.

@@ -39,7 +39,7 @@ ASSUMED_S = 1.0
 _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
-"""Texts in a value's origin that show that the value does not come from the pool file."""
+"""Parts of a value's origin. Each means that the value does not come from the pool file."""
 _PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
 """How a value's origin begins if the value comes from a variable that other programs may also
 read."""
@@ -72,7 +72,7 @@ def lines(run: Run) -> Iterator[str]:
 
 
 def _begun(run: Run) -> str:
-    """How interrupted conversations continue; empty if there is no such conversation."""
+    """A phrase that says how interrupted conversations continue; empty if no conversation does."""
     cut_off, earlier = run.cut_off, run.resumed
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
@@ -149,7 +149,7 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
 
 
 def part_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
-    """A line that says how many of all the cases are in the shard or the sample."""
+    """A line that says how many of all cases are in this shard or sample."""
     if generated is not None:
         size = f"{n_cases:,} of {generated.n_cases:,} cases"
         if options.shard is not None:
@@ -269,12 +269,12 @@ def process_loads(
     assignment: Assignment,
     mode: str,
 ) -> tuple[KeyLoad, ...]:
-    """Return the load of each key, split by the processes that the suites name.
+    """Return the load on each key from the processes in which the original scripts ran the cases.
 
     Returns:
-        The loads. The tuple is empty if no suite names processes, or if the mode runs one case at a
-        time. It is also empty if no case waits for other cases or for a key. All processes then use
-        all keys, and a sum per key would mean nothing.
+        The loads. The tuple is empty if no suite names such processes, or if the mode runs one case
+        at a time. It is also empty if no case waits for other cases or for a key: all processes
+        would then use all keys, and a sum per key would mean nothing.
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:
         return ()
@@ -325,7 +325,7 @@ class CollectOnlyHeader(collection.CollectOnly):
 
 
 def is_by_hand(config: pytest.Config) -> bool:
-    """Whether the user selected particular tests. Users rarely change a pool for such a run."""
+    """Whether the user selected particular tests. Users rarely adapt the pool to such a run."""
     picked = (config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "deselect"))
     return any(picked) or selection.again(config) is not None or any("::" in x for x in config.args)
 
@@ -352,7 +352,7 @@ def most_in_flight(seats: int | None, n_cases: int) -> int:
 def pool_hints(pool: Pool) -> dict[str, Hint]:
     """Return the duration of a request to each model as the pool states it, or an assumed one.
 
-    If several providers serve a model, this is the hint for the slowest of them.
+    If several providers serve a model, the slowest of them counts.
     """
     found: dict[str, Hint] = {}
     for provider in pool.providers:
@@ -372,7 +372,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
 
 
 def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
-    """Return the expected duration of a request to each model; if unknown, the pool's own value."""
+    """Return the expected duration of a request to each model, or else the hint's duration."""
     sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     seen = {one.model for one in expected if one.basis != "hint"}
     return {

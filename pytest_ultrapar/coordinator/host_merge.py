@@ -2,8 +2,8 @@
 
 Hosts do not tell each other their paths, because the same path may be a different directory on
 another machine. Instead, the last host reads the manifests next to its own directory and in the
-default directory of runs: each manifest contains the name of its host. The server knows which hosts
-took part.
+default directory for runs: each manifest contains the name of its host. The server knows which
+hosts took part.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 WAIT_S = 30.0
-"""The longest wait for hosts that are still writing their tables."""
+"""The longest wait for hosts that are still writing their tables, in seconds."""
 _LOOK_S = 0.25
 _BEFORE = timedelta(minutes=30)
-"""A killed host may have started its collection this long before it joined the run."""
+"""A killed host may have started its collection up to this long before it joined the run."""
 
 
 def merge_hosts(
@@ -45,8 +45,8 @@ def merge_hosts(
     Args:
         address: Address of the server.
         run: Name of the run.
-        own: This host's directory; this host has already unlocked it.
-        beside: Directories of runs that may belong to other hosts.
+        own: This host's directory, which it has already unlocked.
+        beside: Run directories that may belong to other hosts.
         say: Called with the result. Not called if a host's directory is on another machine.
     """
     try:
@@ -74,12 +74,12 @@ def merge_hosts(
 def directories_of(
     own: Manifest, beside: Mapping[Path, Manifest | None], began_at: datetime
 ) -> list[tuple[str, Path]]:
-    """Return the run's hosts with a directory on this machine, each with its directory. Pure.
+    """Return the run's hosts that have a directory on this machine, with the directory. Pure.
 
     Args:
         own: Manifest of one host.
         beside: Manifests of all directories that may belong to other hosts.
-        began_at: When the run began. A directory whose run ended before that belongs to an earlier
+        began_at: When the run began. If the run in a directory had ended by then, it was an earlier
             run with the same name.
     """
     found = []
@@ -115,7 +115,7 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
 
 
 def manifests_of(beside: Iterable[Path]) -> dict[Path, Manifest | None]:
-    """The manifest of each directory. `latest`, a link to one of them, is not counted twice."""
+    """The manifest in each directory. `latest`, a link to one of them, adds no second entry."""
     return {path: _manifest(path) for path in {each.resolve() for each in beside}}
 
 
@@ -135,7 +135,7 @@ def _wait(directories: Sequence[Path]) -> list[Path]:
 
 
 def _merge(directories: Collection[Path], whole: Path, run: str) -> str:
-    """Merge in a new process, so that the memory is freed; return a sentence about the result."""
+    """Merge in a new process, so that its memory is freed; return a sentence about the result."""
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge"]
     done = subprocess.run(  # noqa: S603 - the product's own command
         [*command, *map(str, directories), "--out", str(whole)],

@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.5
 """Seconds between two reads of the broker's status. The status is read even if no line is printed,
-because an estimate uses the second half of the time that has passed."""
+because an estimate is based on the statuses from the second half of the elapsed time."""
 _WIDE = 160
-"""The width of a line if there is no terminal. In that case, no line is redrawn."""
+"""The width of a progress line if there is no terminal. Such a line is never redrawn."""
 _MOST_LINES = 24
 _PYTESTS_LINES = 6
-"""How many lines of a terminal stay free for pytest's output."""
+"""How many lines on a terminal stay free for pytest's output."""
 _ESTIMATE_S = 1.0
 _ESTIMATE_SHARE = 0.05
-"""The maximum share of this thread's time for estimates. An estimate for 300 different lanes takes
-0.5 s."""
+"""The maximum share of the progress thread's time that estimates may take. An estimate for 300
+different lanes takes 0.5 s."""
 
 
 class LiveProgress:
     """Shows progress from its own thread, because xdist calls no hook while workers are silent.
 
-    Each step of a run has its own line: collecting, sending and grading, writing tables. On a
+    Each step of a run has its own line: collecting; sending and grading; writing tables. On a
     terminal, a live view of lanes, models and failures replaces the line for sending and grading.
     """
 
@@ -107,7 +107,7 @@ class LiveProgress:
         is_simulated: bool,
         whole: Callable[[], ClusterProgress | None] = lambda: None,
     ) -> None:
-        """Show the progress of planned cases.
+        """Show the progress of the planned cases.
 
         Args:
             to_ask: The work of this session.
@@ -141,7 +141,7 @@ class LiveProgress:
         self._tally.count(outcome, report)
 
     def stop(self) -> None:
-        """Stop, and return the terminal to pytest. Idempotent."""
+        """Stop, and give the terminal back to pytest. Idempotent."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -193,7 +193,7 @@ class LiveProgress:
 
 
 def _can_draw(reporter: pytest.TerminalReporter) -> bool:
-    """Whether lines can be redrawn, and no other program writes between them."""
+    """Whether the terminal can redraw lines, and no other program writes between them."""
     return (
         bool(reporter.isatty)
         and os.environ.get("TERM", "dumb") != "dumb"
@@ -227,7 +227,7 @@ class CaseCounter:
         self._currency: str | None = None
 
     def count(self, outcome: str, report: pytest.TestReport) -> None:
-        """Count the report that decides the outcome of a case."""
+        """Count a case, whose outcome this report determines."""
         own = dict(report.user_properties)
         model = str(own.get("ultrapar.model", ""))
         self.counts[outcome] += 1
@@ -284,7 +284,7 @@ class _Asking:
         self._next_word_s = -math.inf
 
     def read_status(self, now_s: float) -> bool:
-        """Read the broker's status; return whether to say at once that the run now waits."""
+        """Read the broker's status; return whether to print at once what the run is waiting for."""
         self._seen = status = self.status()
         if status is None:
             return False

@@ -41,7 +41,7 @@ class LocalSession:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find the cases and take the keys; if the suite has an error, end with exit code 4.
 
-        This implementation runs last, when pytest has ended its line about collecting.
+        This implementation runs last, after pytest has ended the line that counts collected items.
         """
         config = session.config
         if run_config.stops_at_collection(session):
@@ -131,7 +131,7 @@ class LocalSession:
             raise session.Interrupted(session.shouldstop)
 
     def _claim(self, cluster: ClusterRun, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        """Run cases as this host claims them, because several hosts share the cases."""
+        """Run only the cases that this host claims, because several hosts share the cases."""
 
         def lost(why: str) -> None:
             session.shouldstop = f"pytest-ultrapar: {why}"
@@ -152,6 +152,6 @@ class LocalSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Stop the engine if the test loop never ran or was interrupted at its end."""
+        """Stop the engine if the test loop has not: it never ran, or was interrupted at its end."""
         if self._prefetcher is not None:
             self._prefetcher.stop()

@@ -50,7 +50,7 @@ class Planning(collection.CollectOnly):
             config: The configuration of pytest.
             n_workers: The number of xdist workers in the run; 0 if there is only pytest's own
                 process.
-            gate: The gate of the run.
+            gate: The run's gate; None if the run has no gate.
 
         Raises:
             ConfigError: An option cannot be used with a plan.
@@ -176,7 +176,10 @@ class Planning(collection.CollectOnly):
         return [*daily_limits_left.day_lines(left), *daily_limits_left.begun_days(left)], [*short]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> ModeOption:
-        """Return a mode's assignment of the cases. Only the selected mode raises its errors."""
+        """Return how a mode assigns the cases, or why it cannot run them.
+
+        If the selected mode cannot run them, the error is raised instead.
+        """
         policy = ""
         try:
             policy = self._policy(mode)
@@ -203,11 +206,11 @@ class Planning(collection.CollectOnly):
         return ModeOption(mode, policy, made, processes=loads)
 
     def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
-        """Whether a mode applies to the cases.
+        """Whether the plan includes a mode.
 
-        Mode phase applies if it is selected, or if a suite names a process for at least one of the
-        cases. If no suite has the hook that names processes, it applies if a conftest offers a
-        policy for it.
+        Mode phase is included if it is selected, or if a suite names a process of its original
+        scripts for at least one of the cases. If no suite has the hook that names processes, mode
+        phase is included if a conftest offers a policy for it. The other modes are always included.
         """
         if mode != PHASE or mode == self._options.mode:
             return True
@@ -228,20 +231,20 @@ class Planning(collection.CollectOnly):
         return read_offered(hook(config=self._config, mode=PHASE))
 
     def _settings(self) -> Iterator[str]:
-        """Lines about settings of the run that are not in the plan's tables."""
+        """Lines about those settings of the run that the plan's tables do not show."""
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
         if self._options.baseline is not None:
             yield f"a serial sample of {counted(self._options.baseline, 'case')} runs first"
 
     def _shard(self, n_cases: int) -> Iterator[str]:
-        """Lines about the part of the run that is planned."""
+        """Lines about the shard or sample to which the plan is restricted, if any."""
         generated = self._config.stash.get(selection.generated_key, None)
         yield from header.part_size(self._options, n_cases, generated)
         yield from (*header.shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:
-        """Errors that would stop a run at its start but that do not affect a plan."""
+        """Errors that do not affect a plan, but would stop a run at its start."""
         try:
             run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
@@ -282,7 +285,7 @@ def _ceilings(pool: Pool) -> Iterator[str]:
 
 
 def said_of(item: pytest.Item, hint: Hint) -> Hint:
-    """Return the hint with the values that the test's mark `ultrapar(expect=...)` sets, if any."""
+    """Return the hint, updated with any values from the test's mark `ultrapar(expect=...)`."""
     said = collection.marked(item, "expect")
     if said is None:
         return hint

@@ -1,4 +1,4 @@
-"""Policies decide which lanes are the home of each worker, and which models run at the same time.
+"""Policies decide which lanes each worker prefers (its home), and which models run in parallel.
 
 A policy is a pure function of pool, workers, lanes and cases. The policies in the first part of
 this module give each worker a home and do not restrict the order of cases. The other policies put
@@ -66,12 +66,12 @@ def round_robin(
 
 
 class Unit(NamedTuple):
-    """Lanes that belong together.
+    """Lanes that share their workers.
 
     Attributes:
         seats: How many requests these lanes may have in flight together; a large number if
             unlimited.
-        work_s: The expected duration of all requests on them, in seconds.
+        work_s: The sum of the expected durations of all requests on these lanes, in seconds.
     """
 
     name: str
@@ -135,7 +135,7 @@ def _deal(
 
 
 def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
-    """Assign units, those with the most work first, to the worker with the least work so far."""
+    """Assign each unit, most work first, to the worker that has the least work so far."""
     load_s = dict.fromkeys(workers, 0.0)
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for unit in sorted(units, key=lambda unit: -unit.work_s):
@@ -155,10 +155,10 @@ def exclusive(
 
     This is fix C in `docs/benchmark/from-the-scripts.md`.
 
-    The cases of each model are divided among its keys in proportion to their seats, so that all
+    The cases of each model are divided among its keys in proportion to the keys' seats, so that all
     keys finish at about the same time. Each key serves the models in the pool's order and does not
-    wait for other keys. Cases are divided in a random order, by their seeds. In the order of
-    collection, one key could get all the cases of one difficulty.
+    wait for other keys. Cases are divided in a random order, which depends on their seeds. If they
+    were divided in the order of collection, one key could get all the cases of one difficulty.
     """
     by_model = _cases_by_model(pool, sorted(cases, key=lambda case: case.seed))
     own = by_key(((lane.model, lane.key_name), lane) for lane in lanes)
@@ -187,7 +187,7 @@ def _deal_cases(
     seats: Mapping[tuple[str, str], int],
     latency_s: Mapping[str, float],
 ) -> dict[tuple[str, str], list[str]]:
-    """Assign each case to the key with the least work so far. Models with few keys come first."""
+    """Assign each case to the key with the least work so far. Models with fewer keys come first."""
     load_s = {key: 0.0 for _, key in seats}
     shares: dict[tuple[str, str], list[str]] = {}
     for model in sorted(by_model, key=lambda name: len(keys_of[name])):
@@ -210,7 +210,7 @@ def batch(
 
     These are fixes A and B in `docs/benchmark/from-the-scripts.md`.
 
-    The keys are divided among the models of a batch. If there are enough keys, each model has its
+    The keys are divided among the models in a batch. If there are enough keys, each model has its
     own keys.
 
     Args:
@@ -271,10 +271,11 @@ def _latencies_s(pool: Pool) -> dict[str, float]:
 
 
 def one_at_a_time(lanes: Sequence[Lane], cases: Sequence[Case], *, rotates: bool) -> Group:
-    """Make the only group of mode `serial` (a model's first lane) or `rotate` (all lanes in turn).
+    """Make the only group in mode `serial` or `rotate`. It runs one episode at a time.
 
-    It runs one episode at a time. No further rule is necessary for `rotate`, because the broker
-    always chooses the lane that was used least recently.
+    In mode `serial`, each model uses only its first lane. In mode `rotate`, it uses all its lanes
+    in turn. That needs no further rule, because the broker always chooses the lane that was used
+    least recently.
     """
     first: dict[str, Lane] = {}
     for lane in lanes:
@@ -299,7 +300,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def shipped(mode: str) -> Sequence[str]:
-    """The plugin's own policies for a mode; for mode phase, there are only policies of suites."""
+    """The plugin's own policies for a mode; mode phase has only policies from suites."""
     return () if mode == PHASE else tuple(POLICIES)
 
 
@@ -350,8 +351,8 @@ def make_assignment(
         workers: Ids of all workers.
         lanes: All lanes of the run.
         cases: All cases that are about to run.
-        policy: The policy for that mode.
-        mode: Any mode, not only the mode of this run.
+        policy: The name of the policy for that mode.
+        mode: The mode, which need not be the mode of this run.
 
     Raises:
         ConfigError: The hook returned an invalid assignment, or the assignment makes cases wait in
@@ -383,7 +384,7 @@ def make_assignment(
 
 
 def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose: str) -> None:
-    """Refuse groups with rules in a shard, which could apply the rules only to its own cases."""
+    """In a shard, refuse groups with rules: the shard could apply them only to its own cases."""
     shard = run_config.settings(config)[0].shard
     for group in assignment.groups if shard is not None else ():
         if group.after or group.exclusive or group.at_once or group.start_after_s:

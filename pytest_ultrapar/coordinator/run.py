@@ -1,4 +1,4 @@
-"""A run as its coordinating process sees it: directory, services, manifest, plan and end."""
+"""A run in its coordinating process, from opening its directory to releasing its locks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _DEFAULT_SUMMARY = ("model",)
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The summary layout that all tests request; the default layout if their requests differ."""
+    """The summary layout that all tests choose; the default layout if their choices differ."""
     asked = set(tables)
     return (len(asked) == 1 and asked.pop()) or _DEFAULT_SUMMARY
 
@@ -86,21 +86,22 @@ class Run:
         planned: How many cases this run has planned; 0 until they are collected.
         recovered: Cases whose finished episodes come from an earlier, interrupted session or from
             the regraded run.
-        n_lost: How many cases had finished in the earlier session but can no longer be read.
-        cut_off: The cases that an earlier session did not finish; None if there was no such
+        n_lost: How many cases finished in the earlier session but have results that can no longer
+            be read.
+        cut_off: The cases that an earlier session did not finish; None if there was no earlier
             session.
         source: The source of answers.
         resumed: Manifest of the earlier session, if there was one.
         regraded: Manifest of the regraded run, if any.
         replayed: Manifest of the replayed run, if any.
-        notes: Problems that affect no result, and parts of an earlier run that are left out; one
-            sentence each.
-        collecting_since_s: When pytest began to collect, in monotonic seconds.
+        notes: A sentence for each problem that affects no result, and for each part of an earlier
+            run that is left out.
+        collecting_since_s: When pytest began to collect, in seconds on the monotonic clock.
         assignment: The assignment of this run; empty until it is made.
         keys: The API keys that this run holds on this machine; None until it has them.
-        last_status: The last status of the broker.
+        last_status: The broker's status when it was last read.
         may_have_sent: Whether any request may have been sent with the keys.
-        days: The units that remained of each daily limit at the start.
+        days: How many units of each daily limit remained when the run started.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -134,7 +135,7 @@ class Run:
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
-        """Open the run's directory; copy into it the data that the run needs from an earlier run.
+        """Open the run's directory, and copy into it what the run needs from an earlier run.
 
         Raises:
             ConfigError: The earlier run is in use, does not match this run, or contains nothing
@@ -178,8 +179,8 @@ class Run:
         """Read the state of the run to resume.
 
         Raises:
-            ConfigError: The run was a different shard. Without this check, the message would say
-                that all cases are different.
+            ConfigError: The run to resume was a different shard. Without this check, a later
+                message would say that all cases are different.
         """
         shard = None if self.options.shard is None else str(self.options.shard)
         if (directory / FILE_NAME).exists():
@@ -213,7 +214,7 @@ class Run:
         return run_config.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
-        """Make and return the run's assignment; the attribute `assignment` is this host's part.
+        """Make and return the run's assignment; store this host's part of it in `assignment`.
 
         Raises:
             ConfigError: The hook returned an invalid assignment, or the resumed or regraded run had
@@ -259,11 +260,11 @@ class Run:
         return assignment
 
     def _compare_cases(self, cases: Sequence[Case]) -> None:
-        """Compare the cases with the cases of the resumed or regraded run.
+        """Compare the cases with those in the resumed or regraded run.
 
         Raises:
-            ConfigError: Cases are missing, or their data has changed and no option allows the run
-                to keep the old answers.
+            ConfigError: Cases are missing, or the data of some cases has changed and no option
+                allows the run to keep the old answers.
         """
         if self.regraded is None and self.resumed is None:
             return
@@ -282,7 +283,7 @@ class Run:
             refuse(f"--ultrapar-resume: {run} cannot be finished by this run: {said}")
 
     def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
-        """Add a note if the data of cases has changed, because their requests may differ as well.
+        """Add a note if the data of any case has changed, because its requests may differ, too.
 
         Raises:
             ConfigError: The replayed run has no answer for any of these cases.
@@ -305,7 +306,7 @@ class Run:
     def write_plan(self, cases: Sequence[Case]) -> None:
         """Write the manifest and the assignment, which workers and other programs read.
 
-        This is the start of the run.
+        From then on, the run counts as started.
 
         Raises:
             ResultsError: A file cannot be written.
@@ -335,7 +336,7 @@ class Run:
         self.may_have_sent = True
 
     def _made_manifest(self, cases: Sequence[Case]) -> Manifest:
-        """Make the manifest for the time before the first request.
+        """Make the manifest as it is written before the first request.
 
         Raises:
             ConfigError: The resumed run had different cases or settings.
@@ -452,7 +453,7 @@ class Run:
         return self.services.broker_settings(options.episode_timeout_s, options.wait_for_servers_s)
 
     def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
-        """If the user requested a check, check the lanes that cases need; yield lines to print.
+        """If the user requested it, check the lanes that the cases need; yield lines to print.
 
         Call it after `assign` and `keep_keys`.
 
@@ -477,7 +478,7 @@ class Run:
         )
 
     def keep_keys(self, cases: Sequence[Case], line: WaitingLine) -> None:
-        """Reserve the keys that cases may use on this machine; if another run holds one, wait.
+        """On this machine, reserve the keys that cases may use; if another run holds one, wait.
 
         Also read what remains of each daily limit.
 
@@ -508,7 +509,8 @@ class Run:
     def _key_group(self) -> KeyGroup | None:
         """The group with which this run shares its keys; None if it shares them with no other run.
 
-        For a shard, the group consists of the shards of the same cases and limits.
+        For a shard, the group consists of all shards into which the same cases and limits are
+        divided.
         """
         shard = self.options.shard
         if self.cluster is not None:
@@ -529,7 +531,7 @@ class Run:
         """Return a phrase that says how to resume the interrupted run.
 
         Args:
-            at_failure: Whether `-x` or `--maxfail` interrupted it.
+            at_failure: Whether `-x` or `--maxfail` interrupted the run.
         """
         # The failed test fails again with its stored answer, and `-x` would stop the run again.
         same = "the same command (without -x or --maxfail)" if at_failure else "the same command"
@@ -560,7 +562,7 @@ class Run:
 
     @property
     def is_part(self) -> bool:
-        """Whether the files count as results: the run has only one host, or this host has joined.
+        """Whether this host's files count as results: it is the only host, or has joined the run.
 
         The files of a host that never joined do not belong to the cluster run. A merge that
         included them would fail.

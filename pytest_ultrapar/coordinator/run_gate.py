@@ -1,4 +1,4 @@
-"""The gate of a run: its rules are validated before the first request and applied at the end."""
+"""A run's gate: rules that are validated before the first request and applied at the end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RunGate:
             refuse_nothing_common(base, cases, seed=self.seed, what="--ultrapar-gate: this run")
 
     def start_judge(self) -> Child:
-        """Start a process for `judge`, before the run's tables exist."""
+        """Start the process for `judge` early, before the run's tables exist."""
         return start_judge()
 
     def judge(self, run_dir: Path, judge: Child) -> Judgement:
@@ -103,8 +103,8 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
         source: The source of the run's answers.
 
     Raises:
-        ConfigError: A rule cannot be parsed, measures speed in a run that sends nothing, or needs a
-            baseline that is missing. The same error is raised if the baseline cannot be used.
+        ConfigError: The baseline cannot be used; or a rule cannot be parsed, needs a baseline that
+            is missing, or measures speed in a regraded or replayed run.
     """
     rules = tuple(map(parse_rule, options.gate))
     timed = next((rule for rule in rules if rule.of_speed), None)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 _SAMPLE = "--ultrapar-baseline"
-"""The name of the sample's group, which no policy uses."""
+"""The name of the sample's group. No policy uses this name."""
 _MEASURED = "after --ultrapar-baseline"
-"""The name of the group for all cases that are in no group of the policy."""
+"""The name of the group for all cases that the policy leaves without a group."""
 
 
 def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
@@ -57,8 +57,9 @@ def with_serial_sample(
 ) -> Assignment:
     """Put the sample first in the assignment, with one episode at a time as in mode `serial`.
 
-    All other cases keep their rules, but wait until the sample's last episode has ended. Delays
-    start at that time. Cases without a group get a group of their own, so that they also wait.
+    All other cases keep their rules, but wait until the sample's last episode has ended. The delays
+    of groups count only from then on. All cases without a group are put into one new group, so that
+    they also wait.
 
     Args:
         assignment: The policy's assignment, which is valid.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SERVER_LOG = "simulator.jsonl"
 _PAGE_MODULE = "pytest_ultrapar.report.pages.at_end"
-"""Only the name is used here, so that this process does not import pyarrow and templates."""
+"""Only the module's name is used here, so that this process loads neither pyarrow nor templates."""
 
 
 class Services:
@@ -36,10 +36,12 @@ class Services:
     Attributes:
         inherited: File descriptors that the broker's process inherits.
         days: The daily limits that the broker counts.
-        known: Facts about lanes that the broker knows before the first request.
+        known: The states of lanes, as found by a check; the broker gets them before the first
+            request.
         faults: The fault script of the run's simulated provider; None if there is no script.
-        shared: Rows of limits that the run shares with other hosts (`BrokerSettings`).
-        shares: Settings for the process that tells the broker its shares.
+        shared: The rows that this host shares with other hosts, by limit and kind; see
+            `BrokerSettings`.
+        shares: The source of the broker's shares of these rows; None if hosts share no rows.
     """
 
     def __init__(self, pool: Pool, directory: Path) -> None:
@@ -67,12 +69,12 @@ class Services:
         *,
         option: str = "--ultrapar-simulator",
     ) -> None:
-        """Start the simulated provider if the pool needs it; `base_urls` waits for it.
+        """Start the simulated provider if the pool needs one; `base_urls` waits until it is ready.
 
         Args:
             running_at: URL of a simulated provider that is already running; None starts one.
-            faults: File with the faults of the provider that this run starts.
-            option: Name of the option for the URL, for messages.
+            faults: File with the faults for the provider that this run starts.
+            option: Name of the option that sets the URL, for messages.
 
         Raises:
             ConfigError: The URL is not a loopback address, no server listens there, or the faults
@@ -143,13 +145,14 @@ class Services:
         meanwhile: Callable[[], None],
         said: Callable[[str], None],
     ) -> RunSummary:
-        """Make the run's tables from its journal, once.
+        """Make the run's tables from its journal. Call this only once.
 
         Args:
             written: Called from time to time with the number of cases in the tables and the total
                 number of cases.
             meanwhile: Called once, while another process makes the tables.
-            said: Called with a sentence if the process from `start_compactor` has already ended.
+            said: Called with a sentence for the user if the process from `start_compactor` was
+                killed while it made the tables.
 
         Raises:
             ResultsError: The tables could not be made.
@@ -179,7 +182,7 @@ class Services:
         return self._has_page and trouble is None
 
     def leave_page(self) -> bool:
-        """Cancel the HTML report if the run waits only for it; return whether this was done."""
+        """Cancel the HTML report if the run is only waiting for it; return whether that is so."""
         if self._is_writing_page and self.compaction is not None:
             self.compaction.kill()
         return self._is_writing_page
@@ -196,7 +199,7 @@ class Services:
     def start_broker(self, settings: BrokerSettings) -> BrokerProcess:
         """Start a broker process. Used only with xdist.
 
-        Call it once the run holds its keys. The new process then holds them, too, until it ends.
+        Call it after the run has taken its keys. The new process also holds them until it ends.
 
         Args:
             settings: The settings from `broker_settings`.
@@ -209,7 +212,7 @@ class Services:
     def broker_settings(
         self, episode_timeout_s: float, wait_for_servers_s: float
     ) -> BrokerSettings:
-        """Return the settings for the run's broker, in its own process or in this one.
+        """Return the settings for the run's broker, which has its own process or runs in this one.
 
         Args:
             episode_timeout_s: The longest duration of an episode, in seconds.
@@ -228,7 +231,7 @@ class Services:
         )
 
     def unused_faults(self) -> tuple[str, ...]:
-        """The script's faults that matched no request of this session. Call it after `stop`."""
+        """The script's faults that matched no request in this session. Call it after `stop`."""
         if self.faults is None or self._server_log is None:
             return ()
         from pytest_ultrapar.simulator.faults.selection import unused_faults  # noqa: PLC0415 - only when asked for

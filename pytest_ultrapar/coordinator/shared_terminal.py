@@ -1,6 +1,6 @@
 """The terminal that pytest writes to, shared with a thread that shows progress.
 
-The lines of that thread appear below pytest's output, and are removed before pytest writes again.
+The thread's lines appear below pytest's output, and are removed before pytest writes again.
 The cursor always returns to the place where pytest left it. The code does not need to know that
 place, so it also works after the user has resized the terminal.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from _pytest._io import TerminalWriter
 
 _CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""Control sequences, which take up no column. Source: ECMA-48, 5.4."""
+"""Control sequences, which take up no columns. Source: ECMA-48, 5.4."""
 _ERASE_BELOW = "\x1b[J"
 
 
@@ -31,7 +31,7 @@ class SharedTerminal:
     """Replaces the file that pytest's terminal writer uses, until `close`.
 
     By default (`--capture=fd`) pytest captures the output of tests: it replaces stdout with another
-    file. That would also capture a thread that writes to stdout. Therefore this class writes to the
+    file. That would also capture what a thread writes to stdout. Therefore this class writes to the
     original file.
     """
 
@@ -110,7 +110,7 @@ class SharedTerminal:
 
     @contextlib.contextmanager
     def lent(self) -> Generator[None]:
-        """While other programs write to the terminal, remove the lines; then start a new line."""
+        """Show no lines while other programs write to the terminal; then start a new line."""
         with self._lock:
             self.clear()
             self._n_lent += 1

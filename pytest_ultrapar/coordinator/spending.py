@@ -1,4 +1,4 @@
-"""Read and report how much a run with budgets has spent, before and after its session."""
+"""Read and report how much a run with budgets has spent, before and after a session."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
     """Open or create the spending file, before the manifest with the budget is written.
 
     If earlier sessions had no budget, their spending is computed from the journal and today's
-    prices. Sessions without a budget reserve no money, so the cost of their requests without an
-    answer is unknown.
+    prices. Such sessions reserved no money, so if a request got no answer, its cost is unknown.
 
     Args:
         directory: Directory of a run that has a budget now.
@@ -91,7 +90,7 @@ def _by_journal(directory: Path, prices: Prices) -> tuple[dict[str, int], int]:
 
 
 def budget_lines(pool: Pool, directory: Path) -> Iterator[str]:
-    """A line for each budget of a run: how much of it is spent.
+    """A line for each of a run's budgets, which says how much of the budget is spent.
 
     Raises:
         ResultsError: The spending cannot be read.
@@ -113,7 +112,7 @@ def spending_after(
     lanes: Sequence[LaneStatus],
     how_to_ask_again: str,
 ) -> Iterator[str]:
-    """Lines about what a run spent, how long it waited for budgets, and how to finish its cases.
+    """Lines about what a run spent, how long it waited for money, and how to finish its cases.
 
     Call it after `Run.close`.
     """

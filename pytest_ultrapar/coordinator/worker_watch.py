@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 GRACE_S = 30.0
-"""Seconds to add to an episode's deadline. Even on a busy machine, every thread gets to run within
-this time."""
+"""Seconds to add to the time limit for an episode. Even on a busy machine, every thread gets to run
+within this time."""
 LOOK_S = 1.0
 
 
 class WorkerWatch:
-    """Kills workers that have been silent for an episode's deadline plus `GRACE_S`.
+    """Kills workers that are silent for longer than an episode's time limit plus `GRACE_S`.
 
     Hooks run on the main thread. Checks run on a thread of their own, because the controller does
     not wake up while workers are silent.
@@ -60,7 +60,7 @@ class WorkerWatch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Stop watching: xdist ends the workers now."""
+        """Stop watching, because xdist now ends the workers."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -93,9 +93,9 @@ class WorkerWatch:
 class WorkerSilence:
     """Measures, with regular checks, how long each worker has been silent.
 
-    Each check adds at most twice the usual interval to a worker's silence. If the watcher itself
-    did not run for longer (Ctrl-Z, a closed lid, a machine that swaps), the workers may not have
-    run either.
+    Each check adds at most twice the usual interval to a worker's silence. If more time has passed,
+    the watcher itself did not run (Ctrl-Z, a closed lid, a machine that swaps), and perhaps the
+    workers did not run either.
     """
 
     def __init__(self, most_s: float, look_s: float) -> None:
@@ -117,7 +117,7 @@ class WorkerSilence:
         Args:
             signs: The time of each worker's last sign of life, on any clock; None if there was no
                 sign. Workers that are not in the mapping are forgotten.
-            now_s: The current time in monotonic seconds.
+            now_s: The current time, in seconds on the monotonic clock.
         """
         passed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
         self._looked_s = now_s
@@ -136,7 +136,10 @@ class WorkerSilence:
 
 
 def _sign_of(pid: int, now_s: float) -> float | None:
-    """When a worker without a connection last showed life: now, unless its process is stopped."""
+    """When a worker that is not connected to the broker last showed life.
+
+    The result is `now_s`, or None if the worker's process is stopped.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

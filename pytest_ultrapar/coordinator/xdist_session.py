@@ -1,4 +1,4 @@
-"""The plugin and scheduler in xdist's controller. `dispatch` and `crashes` make the decisions."""
+"""The plugin and scheduler in xdist's controller; `dispatch` and `crashes` make its decisions."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.coordinator import Coordinator
 
 _MOST_IN_A_ROW = 5
-"""How many failures in a row end the session. Without a limit, a worker that can never start would
-be started again and again."""
+"""How many failed starts of workers in a row end the session. Without a limit, a worker that can
+never start would be started again and again."""
 _KEPT_TO_THE_END = 1
-"""A worker keeps its last item until it is told to shut down. Before that, it starts an item only
+"""How many items a worker keeps until it is told to shut down. Before that, it starts an item only
 if it also has the next one (`WorkerInteractor.run_one_test`)."""
 
 
 class ControllerSession:
-    """The plugin in xdist's controller, and its scheduler for runs on a pool.
+    """The plugin in xdist's controller, which is also the scheduler for runs that use a pool.
 
     All methods are called on the main thread, between two messages from workers. If a docstring
     ends with a method in parentheses, that method of `DSession` is the caller.
 
     Attributes:
-        config: pytest's configuration, as in xdist's schedulers. pytest-rerunfailures reads it
-            after a worker has died.
+        config: pytest's configuration. xdist's own schedulers have this attribute, too, and
+            pytest-rerunfailures reads it after a worker has died.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -78,8 +78,8 @@ class ControllerSession:
         # Created when all workers have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
-        # For the controller and the broker: the process id, and the clock, CPU time and wait for a
-        # CPU before the first case.
+        # For the controller and the broker: the process id. Also, as measured before the first
+        # case: the clock, the CPU time used, and the time spent waiting for a CPU.
         self._before: dict[str, tuple[int, float, float, float]] = {}
         # Workers that run one episode at a time.
         self._alone: set[str] = set()
@@ -95,7 +95,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """Restart workers that die during startup, and unpack messages that workers have packed.
+        """Make xdist restart workers that die during startup, and unpack workers' packed messages.
 
         Called once, at the session's start.
         """
@@ -147,7 +147,10 @@ class ControllerSession:
         raise_fault(self._fault_path)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record which items have their last report, and how many episodes the worker has ended."""
+        """Record which items have their last report.
+
+        Also record how many ended episodes the worker has not reported yet.
+        """
         # xdist adds the position and the worker (`WorkerController.process_from_remote`,
         # `DSession.worker_testreport`). The plugin's own reports on lost cases have neither.
         dispatch = self._dispatch
@@ -164,12 +167,12 @@ class ControllerSession:
                 dispatch.ended(report.node.gateway.id, n_ready)
 
     def pytest_internalerror(self) -> None:
-        """Record an internal error of a worker: xdist prints it, but would end with exit code 0."""
+        """Record an internal error in a worker: xdist prints it, but would end with exit code 0."""
         self._is_broken = True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Read the broker's last status before it ends; record its CPU use and this process's."""
+        """Read the broker's status before it ends; record how much CPU it and this process used."""
         if self._is_broken:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()
@@ -183,7 +186,7 @@ class ControllerSession:
                 self._crashes.note(EngineSpent(name, wall_s, cpu_s, 0, 0.0, 0.0, waited_s))
 
     def pytest_unconfigure(self) -> None:
-        """Close the connection to the broker, and remove an error that a worker wrote too late."""
+        """Close the connection to the broker; delete an error file that a worker wrote too late."""
         self._fault_path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
@@ -252,8 +255,8 @@ class ControllerSession:
         """Record what a worker has collected (`worker_collectionfinish`).
 
         A replacement gets the home of a worker that died. If the replacement has collected
-        different tests, it gets no case and stays idle until the run ends. If no other worker can
-        run the remaining items, the run ends immediately.
+        different tests, it gets no case and stays idle until the run ends. In that case, the run
+        ends immediately if no other worker can run the remaining items.
         """
         worker = node.gateway.id
         self._collections[worker] = list(collection)
@@ -349,7 +352,7 @@ class ControllerSession:
         dsession.shouldstop = f"pytest-ultrapar: {why}"
 
     def _begun(self) -> Dispatch | None:
-        """Create the dispatch once all workers have collected; None if no test was collected."""
+        """Create the dispatch when all workers have collected; None if they collected no test."""
         collection, *others = self._collections.values()
         for other in others:
             # xdist's own schedulers would report this as a failed test.
@@ -499,7 +502,10 @@ class ControllerSession:
         return True
 
     def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
-        """Tell the broker about claims, from any thread. A stopped broker grants no more leases."""
+        """Tell the broker when this host's claims on cases end; called from any thread.
+
+        A stopped broker need not be told, because it grants no more leases.
+        """
         if self._client is not None:
             with contextlib.suppress(OSError):
                 self._client.hold_claims(until_s, taken, again)
@@ -519,14 +525,14 @@ class ControllerSession:
         self._claims = False
 
     def _claims_lost(self, why: str) -> None:
-        """Stop all workers and end with exit code 2, because the server was silent for too long."""
+        """Stop all workers and end with exit code 2: the cluster's server was silent too long."""
         self._claims = False
         self._stop(why)
 
 
 @contextlib.contextmanager
 def _stopping_on_lost_journal() -> Generator[None]:
-    """End the session if the journal cannot be read or written: no result would be stored."""
+    """End the session if the journal cannot be read or written: results could not be stored."""
     try:
         yield
     except ResultsError as error:

@@ -2,6 +2,6 @@
 
 `engine.py` runs episodes (`episode.py`). `llm.py` is the client of an episode. Only `sender.py`
 takes leases, sends requests and retries them (`retry.py`). `http.py` makes the connections.
-Requests of SDKs come through `sdk_sender.py`, and requests of other processes through `gateway.py`.
-In a replay, `replay.py` first looks for stored answers.
+Requests from SDKs come through `sdk_sender.py`, and requests from other processes through
+`gateway.py`. In a replay, `replay.py` first looks for stored answers.
 """

@@ -1,4 +1,4 @@
-"""Queue the cases that wait for their first lease, and limit how many ask for it at a time."""
+"""Queue the cases that are waiting for a first lease, and limit how many ask at the same time."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Queued(Protocol):
 
 T = TypeVar("T", bound=Queued)
 MOST_ASKING = 64
-"""How many cases of a queue ask for a lease at the same time: enough to fill 300 seats in five
-iterations of the loop."""
+"""How many cases in a queue may ask for a lease at the same time. This is enough to fill 300 seats
+in five iterations of the event loop."""
 Line = tuple[str, str]
 """The model and the group of a queue's cases."""
 
 
 class Admission(Generic[T]):
-    """Queues of waiting cases, one for each model and group. The engine requests their leases."""
+    """Queues of cases, one for each model and group. The engine requests a lease for every case."""
 
     def __init__(self, most_open: int) -> None:
         """Start with empty queues.
 
         Args:
-            most_open: The maximum number of open episodes, a safeguard for pools without limits.
+            most_open: How many episodes may be open at once: a safeguard for pools without limits.
         """
         self._most_open = most_open
         self._waiting: dict[Line, deque[T]] = {}
@@ -48,7 +48,11 @@ class Admission(Generic[T]):
         return line
 
     def next_to_ask(self, line: Line) -> T | None:
-        """Return the next case that should ask for a lease; None if enough cases are asking."""
+        """Return the next case that should ask for a lease.
+
+        The result is None if no case is waiting in the queue, if enough of its cases are asking, or
+        if enough episodes are open.
+        """
         waiting = self._waiting.get(line)
         if not waiting or self._asking[line] >= MOST_ASKING:
             return None
@@ -60,7 +64,7 @@ class Admission(Generic[T]):
         return waiting.popleft()
 
     def opened(self, line: Line) -> None:
-        """Count a case that got its lease: it is now an open episode."""
+        """Count a case that got its lease: its episode is now open."""
         self._asking[line] -= 1
         self._n_open += 1
 

@@ -1,7 +1,7 @@
 """Answers, and what they mean for the broker and for the episode that sent the request.
 
-Suites import this module with `Llm`. So this module does not import the HTTP client: that takes 0.1
-s, and a run that only lists tests does not need it.
+A suite that imports `Llm` also imports this module. So this module does not import the HTTP client:
+that import takes 0.1 s, and a run that only lists tests does not need the client.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Answer:
 
     Attributes:
         headers: The headers; lookup ignores case.
-        body: The decoded body; for a stream, the part that has arrived.
-        t_first_byte_s: When the headers arrived, in seconds of the monotonic clock.
+        body: The decoded body; for a stream, the part that was read.
+        t_first_byte_s: When the headers arrived, in seconds on the monotonic clock.
         stream: The stream that was read from the body; None if the answer was not a stream.
     """
 
@@ -49,21 +49,22 @@ class Answer:
     stream: Stream | None = None
 
     def one_body(self, reply: Reply) -> bytes:
-        """Convert the stream to one body, in the API's own form or as a chat completion."""
+        """Convert the stream to a single body: in the API's own form, or else a chat completion."""
         return cast("bytes", getattr(self.stream, "one_body", as_one_body)(reply))
 
 
 class Pieces:
     """A streamed answer on its way to its reader.
 
-    The engine reads the stream as fast as the server sends it. Otherwise a reader that is slow, or
-    that has disconnected, would occupy a seat that the provider has already freed.
+    The engine reads the stream as fast as the server sends it. If the engine waited for its reader,
+    a slow or disconnected reader would occupy a seat that the provider has already freed.
 
     Attributes:
         status: The HTTP status.
         headers: The HTTP headers, with lower-case lookup. None until the first piece arrives; until
             then the request may be sent again.
-        failure: An error in the request that the stream reports; it is passed on to the reader.
+        failure: The error, if the stream reports that the request is wrong or was refused. The
+            reader gets this part of the stream, too.
         is_whole: Whether the answer is complete, even if its connection is still open.
     """
 
@@ -91,7 +92,7 @@ class Pieces:
         self._news.set()
 
     def take(self) -> bytes:
-        """Take all bytes that have arrived since the last call; may be empty."""
+        """Return all bytes that have arrived since the last call; they may be empty."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken
@@ -115,9 +116,10 @@ class Request(Protocol):
 
     Attributes:
         messages: The readable text of the request.
-        tokens: The estimated tokens of the request and its answer; 0 if no limit counts them.
-        most: The maximum number of tokens that it may use (`TokenEstimates.most`); None if its
-            model has no budget.
+        tokens: The estimated number of tokens in the request and its answer; 0 if no limit counts
+            tokens.
+        most: The maximum number of tokens that the request may use (`TokenEstimates.most`); None if
+            its model has no budget.
         pieces: Gets the answer as it arrives, if the client asked for a stream. Once a part of the
             answer may have reached the client, the request is not sent again.
     """
@@ -133,10 +135,10 @@ class Request(Protocol):
     def most(self) -> TokenBounds | None: ...  # noqa: D102
 
     def begin(self) -> bool:
-        """Record that a lane is free for the request; return whether to send it."""
+        """Record that a lane is free for the request; return whether the request is to be sent."""
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
-        """Return the address for the request on a lane, and the body to send there.
+        """Return the endpoint that the request uses on a lane, and the body to send there.
 
         This is called only once per lane, even if the request is sent there several times.
         """
@@ -147,7 +149,7 @@ class ClientAnswer:
     """An answer in the form in which the client gets it.
 
     Attributes:
-        headers: The headers of the answer, except for headers of the connection.
+        headers: The headers of the answer, except for those about its encoding or connection.
         body: The whole body, or its stream.
         fault: The error in the request, if the answer reports an error.
     """
@@ -258,7 +260,7 @@ def feedback_from(
     """Return the facts about an answer that the broker needs besides the outcome.
 
     Args:
-        result: The answer as it was read; None if there was no answer.
+        result: The reply or failure that was read from the answer; None if there was no answer.
         endpoint: Determines whether the headers of all answers are read, or only the headers of
             failures.
         answer: The result of the exchange.
@@ -296,5 +298,5 @@ def feedback_from(
 
 
 def _words(failure: Failure) -> int:
-    """Hash the words of a failure's message, except words that contain digits, such as ids."""
+    """Hash the words in a failure's message, except words that contain digits, such as ids."""
     return zlib.crc32(re.sub(r"\S*\d\S*", "", failure.said).encode("utf-8", "replace"))

@@ -1,7 +1,7 @@
 """Run blocking functions, each in a new thread, and let them send requests.
 
-A thread cannot be stopped. After the case has ended, every client that the function calls raises an
-error. Neither the case nor the end of the run waits for the function.
+A thread cannot be stopped. So once the case has ended, every client that the function calls raises
+an error. A function that is still running delays neither the case nor the end of the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Call:
 
     Attributes:
         is_over: Whether the episode no longer waits for the function.
-        asking: The tasks of the requests that the function waits for.
+        asking: The tasks of the requests that the function is waiting for.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ _of_thread: ContextVar[_Call | None] = ContextVar("of_thread", default=None)
 
 
 async def run_blocking(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
-    """Call a function in a new thread, with a copy of this context; pass on its result or error."""
+    """Call a function in a new thread and a copy of this context; pass on its result or error."""
     call, context = _Call(), copy_context()
     context.run(_of_thread.set, call)
     done: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -71,7 +71,7 @@ def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> W
 
     Args:
         loop: The episode's loop, on which coroutines run.
-        has_ended: Whether the episode has ended; called on that loop.
+        has_ended: Returns whether the episode has ended; called on that loop.
     """
 
     def wait(asked: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - the coroutine's result

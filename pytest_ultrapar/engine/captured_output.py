@@ -1,8 +1,8 @@
 """Collect the output and log of episodes, separately from the output of the running test.
 
-Many episodes run at the same time, and not in pytest's thread, so their prints could appear under
-any test. A context variable holds the output of the current episode. `sys.stdout` is wrapped once
-per run, and a logging handler collects the log records.
+Many episodes run at the same time, and not in pytest's thread, so what they print could appear
+under any test. A context variable holds the output of the current episode. `sys.stdout` is wrapped
+once per run, and a logging handler collects the log records.
 """
 
 from __future__ import annotations
@@ -52,17 +52,18 @@ current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", 
 
 
 class RoutedStream:
-    """A text stream that records the text of episodes, and passes all other text to `wrapped`.
+    """A text stream that records the text that episodes write, and passes the rest to `wrapped`.
 
-    It deliberately is not an `io` class: all other attributes (`buffer`, `encoding`, `getvalue`,
-    `seek`) come from the wrapped stream, and pytest's capture uses many of them.
+    It deliberately has no base class from `io`. So attributes that it does not define (`buffer`,
+    `encoding`, `getvalue`, `seek`) come from the wrapped stream. pytest's capture uses many of
+    them.
     """
 
     def __init__(self, wrapped: TextIO) -> None:
         self.wrapped = wrapped
 
     def write(self, text: str) -> int:
-        """Write `text` to the episode's record, or to the wrapped stream. Any thread may do so."""
+        """Write `text` to the episode's record or the wrapped stream. Any thread may call this."""
         output = current_output.get()
         if output is None:
             return self.wrapped.write(text)
@@ -79,7 +80,7 @@ class RoutedStream:
 
     @property  # type: ignore[misc] # typeshed has it settable
     def __class__(self) -> type:
-        """The wrapped stream's class, which pytest's `SysCapture.snap` asserts."""
+        """The wrapped stream's class, because pytest's `SysCapture.snap` checks for `CaptureIO`."""
         return type(self.wrapped)
 
 
@@ -94,5 +95,5 @@ class EpisodeLogHandler(logging.Handler):
 
 
 def is_outside_episodes(_record: logging.LogRecord | None = None) -> bool:
-    """Whether this code runs outside episodes. As a logging filter, it drops episodes' records."""
+    """Whether the caller is outside episodes. As a logging filter, this drops episodes' records."""
     return current_output.get() is None

@@ -1,4 +1,4 @@
-"""Determine how long a client waits for an answer, from its headers or the kind of client."""
+"""Determine how long a client waits for an answer, from its request's headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ These use aiohttp, or Node's `fetch`, which waits only this long for the headers
 
 
 def client_timeout_s(headers: Mapping[str, str]) -> float:
-    """Return how many seconds a client waits for an answer, > 0.
+    """Return how many seconds a client waits for an answer; always more than 0.
 
     Args:
         headers: The headers of the client's request, with lower-case names.

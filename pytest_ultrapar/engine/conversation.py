@@ -58,7 +58,7 @@ class Conversation(msgspec.Struct):
             raise self.failure
 
     def note(self, turn: int, messages: Messages, role: str = "") -> None:
-        """Record the new messages, so that a growing conversation is not stored once per turn.
+        """Record only new messages, so that a growing conversation is not stored again every turn.
 
         Args:
             turn: The number of the request in the episode, from 0.
@@ -100,14 +100,14 @@ class Conversation(msgspec.Struct):
         answer: Answer | Failure | None,
         result: Reply | Failure | None,
     ) -> None:
-        """Record a request and its answer. If every attempt fails, the last one stays recorded.
+        """Record a request and its answer. If every attempt fails, the last attempt stays recorded.
 
         Args:
             turn: The number of the request in the episode, from 0.
             endpoint: The endpoint to which the request was sent.
             body: The body that was sent.
             answer: The answer; None if this process cancelled the request.
-            result: The answer as it was read.
+            result: The reply or failure that was read from the answer.
         """
         if self.exchanges is None:
             return

@@ -34,16 +34,18 @@ class Endpoint:
         max_tokens: The maximum number of tokens in an answer, if a suite does not set a maximum.
         parameters: The names under which a suite's parameters are sent, if they differ from the
             suite's names. None means that the parameter is not sent.
-        patterns: The pool's regular expressions for the provider's messages, by their meaning.
+        patterns: The pool's regular expressions for the provider's messages, by the meaning of
+            a message.
         reads_allowance: Whether to read the provider's own limits from the headers of all answers.
             The headers of failures are always read.
         route: The route to the server.
         api: The format of requests and answers.
         model: The pool's name for the model.
-        base_url: The beginning that the URLs of all resources have in common.
+        base_url: The prefix that the URLs of all resources share.
         version: The provider's `api_version`.
         headers: Additional headers to send, with names in lower case.
-        resource: The requested resource, one of the API's `serves`; empty for `llm.chat()`.
+        resource: The requested resource, one of those in the API's `serves`; empty for
+            `llm.chat()`.
         query: The encoded query of the request, in addition to the lane's own query.
         read_by: The name of the reader for answers from `url`; None if the API reads them.
         api_word: The name of the API in `pool.toml`.
@@ -108,17 +110,17 @@ def endpoints(
     base_url_of: Mapping[str, str],
     environ: Mapping[str, str] | None = None,
 ) -> dict[LaneId, Endpoint]:
-    """Make the endpoint of every lane of the pool.
+    """Make an endpoint for every lane in the pool.
 
     Args:
         pool: The pool with the lanes.
         token_of: Returns the secret for a provider and a key.
-        base_url_of: The base URL by provider, if it is known only at run time (the simulated
-            provider).
+        base_url_of: The base URLs that are known only at run time, by provider. Only simulated
+            providers have such URLs.
         environ: The environment variables for proxies and certificates; None means no variables.
 
     Raises:
-        ConfigError: A variable does not contain a valid proxy.
+        ConfigError: The variable for a proxy does not contain a valid URL of a proxy.
     """
     place_of_provider = {p.name: place_of(pool, n) for n, p in enumerate(pool.providers)}
     found: dict[LaneId, Endpoint] = {}

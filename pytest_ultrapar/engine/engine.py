@@ -1,7 +1,7 @@
 """The engine: a thread whose event loop runs episodes before pytest reaches their tests.
 
 pytest calls tests one after another in the main thread. A loop in that thread would stop while a
-test grades, and so would all requests in flight.
+test is grading, and so would all requests in flight.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from pytest_ultrapar.records import Ending, EngineSpent, EpisodeEnded, EpisodeSt
 from pytest_ultrapar.system.clock import cpu_use, utc_now_us
 
 HEARTBEAT_S = 0.005
-"""The time between two heartbeats, in seconds. The main thread holds the interpreter lock for 5 ms
-at a time (`sys.getswitchinterval`), so a shorter interval would only measure that."""
+"""The time between two heartbeats, in seconds. By default, a busy main thread holds the interpreter
+lock for 5 ms at a time (`sys.getswitchinterval`). A shorter interval would only measure that."""
 
 
 class LoopLag:
     """Counts the heartbeats of the engine's loop and measures their delay. Any thread may read it.
 
-    The loop also lags while a busy main thread holds the interpreter lock. That lag is included.
+    The delay includes the time in which a busy main thread holds the interpreter lock.
 
     Args:
         now_s: Reads the engine's clock.
@@ -65,14 +65,14 @@ class LoopLag:
         return max(0.0, self._now_s() - self._due_s)
 
     def overdue(self) -> tuple[float, float]:
-        """Return when the next beat is due (infinity: never), and how many seconds it is late."""
+        """Return when the next beat is due (infinity: never), and how many seconds late it is."""
         return self._due_s, self.lag_s
 
     def beat(self, *, busy: bool) -> None:
         """Count a beat; the next one is due after `HEARTBEAT_S`.
 
         Args:
-            busy: Whether an episode is open from now on. If not, no further beat is due.
+            busy: Whether any episode is open now. If not, no further beat is due.
         """
         now_s = self._now_s()
         was_busy = self._due_s < math.inf
@@ -90,7 +90,7 @@ class LoopLag:
         self._due_s = now_s + HEARTBEAT_S if busy else math.inf
 
     def spent(self, worker: str) -> EngineSpent:
-        """Return all figures of a worker. Call this after its last episode has ended."""
+        """Return the engine's totals. Call this after the last episode of `worker` has ended."""
         self.beat(busy=False)
         wall_s, cpu_s, waited_s = self._spent
         lag = (self._n_beats, self._late_s, self._latest_s)
@@ -111,9 +111,10 @@ class EngineSettings(ClientSettings, frozen=True, kw_only=True):
     Attributes:
         worker: The name of the process in records and at the broker.
         connect: Connects to the broker and returns its interface. It is awaited once, on the
-            engine's loop, and may take as long as necessary: cases wait for it.
+            engine's loop, and may take as long as necessary: the cases wait until it returns.
         episode_timeout_s: The time limit for one episode, > 0 seconds.
-        most_open: The maximum number of open episodes. It also limits the connections.
+        most_open: The maximum number of open episodes. It also determines the maximum number of
+            connections.
         unheard_s: See `HttpClient`.
     """
 
@@ -143,7 +144,7 @@ class Engine:
         sync: Callable[[], None],
         lost: Callable[[BaseException], None],
     ) -> None:
-        """Make an engine that does not run yet.
+        """Make an engine that is not running yet.
 
         Args:
             settings: See `EngineSettings`.
@@ -432,8 +433,8 @@ class Engine:
     def _note(self, record: JournalRecord, work: Work | None = None) -> None:
         """Queue a record. In its next iteration, the loop writes all queued records together.
 
-        Each write releases the interpreter lock. If the main thread is busy, the write gets the
-        lock back after 0.5 ms at the earliest.
+        Writing them one by one would take longer, because each write releases the interpreter lock.
+        If the main thread is busy, the loop gets the lock back after 0.5 ms at the earliest.
         """
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write)

@@ -52,7 +52,7 @@ class Work(msgspec.Struct, frozen=True):
     """An episode that has not started.
 
     Attributes:
-        index: The caller's number for the episode, which the engine only passes back.
+        index: The caller's number for the episode. The engine only returns it to the caller.
         group: The case's group in the assignment; empty if it is in no group.
         start: Makes the episode's coroutine; called once, on the engine's loop.
     """
@@ -142,7 +142,7 @@ async def run_episode(
 
 
 async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) -> _End:
-    """Run the suite's code as a separate task, and wait for it until its deadline.
+    """Run the suite's code as a separate task, and wait for it until the episode's deadline.
 
     The task is separate because the code may catch its cancellation and continue forever.
     """
@@ -200,7 +200,7 @@ async def _outcome(work: Work, llm: Llm) -> _End:
 
 
 def end_of_fault(error: BaseException, llm: Llm) -> _End | None:
-    """If an episode raised an error because of a failed request, return its end; otherwise None."""
+    """Return how an episode that raised `error` ends, if a request failed; otherwise None."""
     wrong = fault_behind(error) or llm.refused
     return _failed(llm.conversation.failure) or _failed(wrong)
 

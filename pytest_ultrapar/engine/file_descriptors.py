@@ -10,10 +10,10 @@ from pytest_ultrapar.errors import refuse
 RESERVE = 32
 """File descriptors reserved for the journal, pytest and the suite's tests."""
 _LEAST = 18
-"""How many more files a process must be able to open: with 14, no case got an answer, and with 18,
-all cases did."""
+"""How many files a process must be able to open in addition to those already open, not counting the
+pipes to its workers. With 14, no case got an answer; with 18, every case did."""
 _PER_WORKER = 2
-"""File descriptors for the pipes to each worker."""
+"""The number of file descriptors that the pipes to one worker need."""
 _USUALLY_OPEN = 32
 """The number of open files to assume if the system does not report it."""
 
@@ -22,8 +22,8 @@ def connections_allowed(wanted: int) -> int:
     """Return how many connections this process may open, at least 1 and at most `wanted`.
 
     This raises the soft limit on open files if necessary, up to the hard limit. Without a maximum,
-    idle connections would leave no descriptors for the run's files. With 64 descriptors and 200
-    seats, all 300 cases then ended as errors.
+    idle connections would leave no descriptors for the run's files. In such a run, with 64
+    descriptors and 200 seats, all 300 cases ended as errors.
 
     Args:
         wanted: How many connections would be useful, > 0.
@@ -33,10 +33,10 @@ def connections_allowed(wanted: int) -> int:
 
 
 def check_descriptors(n_workers: int) -> None:
-    """Make sure that a run can open its files, and one connection for each worker.
+    """Make sure that a run can open its files, and the pipes to each worker.
 
-    This raises the soft limit on open files if necessary, up to the hard limit. If the limit is too
-    low, uvloop aborts the process or no worker starts.
+    This raises the soft limit on open files if necessary, up to the hard limit. If the limit were
+    too low, uvloop would abort the process, or no worker would start.
 
     Args:
         n_workers: The number of processes that run cases, >= 1.

@@ -1,10 +1,10 @@
-"""A server on the loopback interface, for HTTP clients whose address and key can be set.
+"""A server on the loopback interface, for HTTP clients whose base URL and API key can be set.
 
 It sends requests through `sdk_sender`, as an SDK in the episode does, with the same limits, retries
 and attempts. The difference is that the client has its own time-out and does not know about the
-pool's queue. So a client that waits for a stream gets comments. Shortly before a client that waits
-for a complete answer would give up, the gateway tells it to retry. The request keeps its place in
-the queue.
+pool's queue. So while a client waits for a stream to begin, the gateway sends it comments, which
+usually keep it from giving up. Shortly before a client that waits for a complete answer would give
+up, the gateway tells it to retry. The request keeps its place in the queue.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
 class GatewaySender(Protocol):
-    """Sends requests for clients: an episode's `SdkSender`, or all users of `ultrapar gateway`.
+    """Sends the requests of a gateway's clients.
+
+    This is an episode's `SdkSender`, or, for all users of `ultrapar gateway`, a `GatewayClients`.
 
     Attributes:
         models: The names of the models that the clients may use.
@@ -108,12 +110,12 @@ class _Place:
 
 
 class GatewaySession:
-    """Access to one `GatewaySender` for its clients, which share one token.
+    """Gives the clients that share one token access to one `GatewaySender`.
 
     Attributes:
         token: The API key that these clients use.
         name: The name of the episode or gateway, for messages.
-        fault: The error in the last answered request, if it had an error.
+        fault: The error, if any, in the request that was answered last; otherwise None.
     """
 
     def __init__(self, sender: GatewaySender, name: str, token: str = "") -> None:
@@ -231,7 +233,8 @@ class Gateway:
     """The server of one process, on its engine's loop. `open` starts it.
 
     Args:
-        listening: The socket to serve; None means any free port of the loopback interface.
+        listening: The socket that accepts connections; None means any free port on the loopback
+            interface.
         max_wait_s: After how many seconds a client gets a 429 if its request has not been sent yet.
             If None, the client gets a 503 shortly before it would give up (`client_timeout`).
             Requests for a stream wait without a limit.
@@ -261,7 +264,7 @@ class Gateway:
         """Return the address, `http://HOST:PORT`; the first call starts to listen.
 
         Raises:
-            RuntimeError: The first call came from a thread of an episode.
+            RuntimeError: The first call was made in an episode's thread.
         """
         if self._starting is None:
             try:
@@ -320,7 +323,8 @@ class Gateway:
     async def drain(self) -> None:
         """Stop sending requests, and wait until all sent requests have answers.
 
-        Waiting and new requests get a 503. A stream that has begun gets an event with the message.
+        Waiting and new requests get a 503. If a waiting client has already been sent comments, it
+        gets an error event instead.
         """
         self._is_ending = True
         for session in self._sessions.values():
@@ -495,7 +499,7 @@ def _said(
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
-    """Wait for a stream to begin. If that takes a while, send comments from time to time.
+    """Wait for a stream to begin, and send a comment every `_COMMENT_S` seconds meanwhile.
 
     Returns:
         The response that was started for the comments; None if no comment was sent.

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
 _REST_S = 0.25
-"""How long to wait for the end of a body after its answer is complete, in seconds. If the end
-arrives, the connection can be used again. If it does not, the connection is closed."""
+"""How long to wait for the end of a body after its stream is complete, in seconds. If the end
+arrives in time, the connection can be used again. Otherwise the connection is closed."""
 _LARGE_BYTES = 1 << 20
 """From this size on, aiohttp warns about bodies of type bytes.
 
@@ -67,17 +67,17 @@ connection by then was not sent, and cannot have been billed."""
 LONGEST_CONNECT_S = 30.0
 KEPT_S = 1.5
 """How long an idle connection is kept open, in seconds; it may stay open twice as long. Under load,
-a connection is used again within milliseconds, or within a second if more processes grade than
-there are cores. Some servers and proxies accept only a few connections. With such a server, an idle
-connection blocks other processes of the run, and waiting requests of this process. Servers close
-idle connections after 2 s or more (gunicorn 2 s, uvicorn 5 s). Only a run that sends a host less
-than one request per 1.5 s needs a new connection for each request (0.5 ms of CPU time, or 3 ms with
-TLS)."""
+a connection is used again within milliseconds, or within a second if more processes are grading
+than there are cores. Some servers and proxies accept only a few connections. An idle connection to
+such a server blocks the run's other processes, and requests that are waiting in this process.
+Servers close idle connections after 2 s or more (gunicorn 2 s, uvicorn 5 s). Only a run that sends
+a host fewer than one request per 1.5 s needs a new connection for each request. That takes 0.5 ms
+of CPU time, or 3 ms with TLS."""
 STALE_S = 1.0
-"""How long requests to a host use new connections after a kept connection turned out to be closed,
-in seconds. A server that closes one idle connection closes all connections of that age, and the
-client notices within this time. If a request fails this soon after it was sent on a kept
-connection, the client assumes that the server had already closed the connection."""
+"""After a connection to a host has failed, requests to this host use new connections for this many
+seconds. A server that closes one idle connection also closes all others that have been idle for as
+long, and the client notices within this time. If a request fails this soon after it was sent on a
+kept connection, the client assumes that the server had already closed the connection."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -130,8 +130,8 @@ class HttpClient:
             max_connections: The maximum number of connections at the same time.
             largest_bytes: The maximum size of a decoded body; a larger answer is a failure.
             unheard_s: Give up on data that the server's machine does not acknowledge within this
-                many seconds, so that the data never arrives later. None leaves the time to the
-                operating system.
+                many seconds, so that the data never arrives later. With None, the operating system
+                decides when to give up.
         """
         self.seen_mock: str | None = None
         self._largest_bytes = largest_bytes
@@ -163,7 +163,8 @@ class HttpClient:
             endpoint: The destination.
             body: JSON; asks for a stream if the endpoint uses streams.
             timeout_s: The limit for the whole exchange, even while data still arrives.
-            pieces: Gets a stream as it arrives, without the part that reports a server failure.
+            pieces: Gets a stream piece by piece as it arrives, except for a piece that reports a
+                failure of the server.
             may_send: Called when there is a connection, right before the request is written.
                 Returns whether to send the request.
             is_fresh: Whether to use a new connection.
@@ -273,8 +274,8 @@ async def _body(
 ) -> tuple[Stream | None, bytes]:
     """Read the whole body. Return the stream that it contains, or None, and the body's bytes.
 
-    The first bytes show whether the body is a stream. The request does not: a server may answer a
-    request for a stream with one body, and `transformers serve` streams all responses.
+    The first bytes show whether the body is a stream. The request does not show this: a server may
+    answer a request for a stream with one body, and `transformers serve` streams all responses.
     """
     stream: Stream | None = None
     came: list[bytes] = []
@@ -393,7 +394,8 @@ class _Connector(aiohttp.TCPConnector):
     """Makes connections, and then checks whether the request may still be sent.
 
     A new connection takes one round trip, or three with TLS, and longer while many connections are
-    being made. Limits per second depend on the time at which the request is actually sent.
+    being made. The check comes after that, because limits per second apply to the time at which the
+    request is actually sent.
     """
 
     def __init__(self, *, unheard_s: float | None, **how: Any) -> None:  # noqa: ANN401 - for aiohttp
@@ -529,7 +531,7 @@ def _named(error: Exception, said: str) -> str:
 
 
 def _is_of_name(error: aiohttp.ClientConnectorError) -> bool:
-    """Whether a host name was not found.
+    """Whether an error means that a host name was not found.
 
     Before aiohttp 3.11, only the system's error shows this.
     """

@@ -1,4 +1,4 @@
-"""Send the shortest request, to check whether a lane works: before a run, or when in doubt."""
+"""Check with the shortest request whether a lane works: before a run, or after refusals."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MESSAGES = [{"role": "user", "content": "Reply with OK."}]
 _ENDED_EARLY = "model output limit was reached"
-"""Part of the error message (400) of OpenAI's reasoning models if the token limit is too small for
-any text."""
+"""A part of the error message with which OpenAI's reasoning models answer (status 400) if the token
+limit is too small for any text."""
 
 
 def smallest(api: Api) -> dict[str, Any]:
@@ -78,7 +78,7 @@ async def send_check(  # noqa: PLR0917
         The lane's failure; None if the lane works.
 
     Raises:
-        TooLateError: The lease was too old to send on.
+        TooLateError: The lease was too old, so no request was sent.
     """
 
     def is_in_time() -> bool:

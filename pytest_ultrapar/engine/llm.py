@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
-"""Parameters that a suite may not set with any API, because the client sets them."""
+"""Parameters that a suite must not set, regardless of the API, because the client sets them."""
 
 
 class _Chat(msgspec.Struct, frozen=True):
@@ -74,10 +74,10 @@ class Llm:
         """Return the client for a role's model, such as a judge. Each call returns the same client.
 
         The requests belong to the case, but have their own leases, lane, conversation and
-        transcript, and the case's group does not apply to them. While they wait or are in flight,
-        the case does not occupy a seat of its own model. A failure ends the case as usual, with two
-        differences. The `kind` of an `infra` begins with the role's name. If the role's model
-        refuses a prompt, the case becomes `infra`, because the refusal says nothing about the
+        transcript, and the case's group does not apply to them. While they are waiting or in
+        flight, the case does not occupy a seat of its own model. A failure ends the case as usual,
+        with two differences. The `kind` of an `infra` begins with the role's name. If the role's
+        model refuses a prompt, the case becomes `infra`, because the refusal says nothing about the
         case's own model.
 
         Args:
@@ -180,7 +180,7 @@ class Llm:
 
     @property
     def sync(self) -> SyncLlm:
-        """This client for functions that `run` calls. It has the same methods, without `await`."""
+        """The same client, for functions that `run` calls. Call its methods without `await`."""
         return SyncLlm(self, waiting(self._sender.loop, lambda: self._sender.sends.is_closed))
 
     @property
@@ -204,7 +204,7 @@ class Llm:
 
     @property
     def refused(self) -> PromptRefused | BadRequestError | None:
-        """The error in the last request that came through `base_url`, if it had an error.
+        """The error, if any, in the last request that came through `base_url`; otherwise None.
 
         A failed request from another process raises no exception in the episode, so check this
         instead.
@@ -219,7 +219,7 @@ class Llm:
         return self._session
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """Return an HTTP client for SDKs, which sends every request on the pool's lanes.
+        """Return an HTTP client for SDKs. It sends every request on one of the pool's lanes.
 
         Each request waits as long as the limits require, and goes to the lane's address with the
         lane's key. It is tried again if that may help, but not after the first piece of a stream
@@ -255,13 +255,16 @@ class Llm:
         return cast("anthropic.AsyncAnthropic", anthropic_client(self.native()))
 
     def native(self) -> SdkSender:
-        """Return the client for requests that an SDK has written; suites do not need it."""
+        """Return the client that sends the requests of SDKs. Suites do not need to call this."""
         if self._native_client is None:
             self._native_client = SdkSender(self._sender)
         return self._native_client
 
     async def close(self) -> None:
-        """Cancel all requests that the episode left unfinished. Its record contains them."""
+        """Cancel all requests that the episode left unfinished.
+
+        The episode's record contains these requests.
+        """
         while self._roles:  # a client and its roles refer to each other
             await self._roles.popitem()[1].close()
         if self._session is not None:
@@ -305,7 +308,7 @@ class SyncLlm:
         return self._llm.role(name).sync
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """Return an `httpx2.Client`, or the client of `library`; see `Llm.httpx_client`."""
+        """Return an `httpx2.Client`, or a `Client` of `library`; see `Llm.httpx_client`."""
         return httpx_client(self._llm.native(), library, self._wait)
 
     def openai(self) -> openai.OpenAI:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _is_engine: ContextVar[bool] = ContextVar("is_engine", default=False)
 """Whether the running code is the engine's own. All other code on the engine's loop belongs to a
-suite, even if the episode is unknown. An example is a callback that an episode's thread has put on
-the loop."""
+suite, even if it is unknown to which episode. An example is a callback that an episode's thread has
+put on the loop."""
 
 
 def engine_context() -> Context:
@@ -64,7 +64,10 @@ def episode_task(run: Coroutine[Any, Any, T], output: EpisodeOutput) -> EngineTa
 
 
 class _PlainLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop with a clock that tests cannot fake. uvloop's clock is native code."""
+    """asyncio's loop, with a clock that tests cannot fake.
+
+    uvloop does not need this, because its clock is native code.
+    """
 
     def time(self) -> float:
         return boot_s()

@@ -24,10 +24,11 @@ _PLACES = (
 def active_mock(*, surely: bool = False) -> str | None:
     """Say in words which method of a client a mock has replaced; None if no mock is active.
 
-    Methods that other installed packages replace, for example for telemetry, do not count.
+    Methods that other installed packages replace, for example for telemetry, are ignored.
 
     Args:
-        surely: Whether to ignore functions of the suite as well, because they may only count calls.
+        surely: Whether to ignore methods that the suite's own functions replace, too. Such
+            functions may not be mocks: some only count calls.
     """
     for module, owner, method in _PLACES:
         if (client := sys.modules.get(module)) is None:

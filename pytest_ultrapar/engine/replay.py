@@ -1,4 +1,4 @@
-"""Answer requests with the stored answers of an earlier run instead of a provider.
+"""Answer requests with the stored answers of an earlier run, instead of sending them to a provider.
 
 A request gets the answer that the same request of the same case received in that run, on any lane.
 Each stored answer is used once. A request with a stored answer needs neither a lease nor a seat,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _MOMENTS = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_byte_s", "t_end_s")
 """The times of an attempt. In a replayed attempt they are all equal, because it has no duration."""
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
-"""The outcomes of requests whose answer is about the request itself."""
+"""Outcomes whose answers depend on the request itself, so that they can be used again."""
 LEAVES_LATE_S = 1.0
 """If a request was cancelled in the stored run, the episode gets this many extra seconds to cancel
 it again. After that, the request fails."""
@@ -77,8 +77,8 @@ class Stored(NamedTuple):
 
     Attributes:
         asked: The request.
-        api: Name of the reader for the answer.
-        status: HTTP status; None if no answer came.
+        api: The name of the reader for the answer; empty if the request was never sent.
+        status: The HTTP status; None if no answer came.
         came: The answer's body.
         is_stream: Whether the body is a stream of events.
         attempt: The last attempt; None if the request was never sent.
@@ -102,7 +102,7 @@ class Stored(NamedTuple):
         return outcome in _ANSWERED and self.status is not None and bool(self.came)
 
     def can_be_read_as(self, is_stream: bool | None) -> bool:
-        """Whether the answer suits a client that reads streams, one body, or both (None)."""
+        """Whether the answer suits a client that reads streams, single bodies, or both (None)."""
         if is_stream is None or not self.is_answered or self.status != HTTPStatus.OK:
             return True
         return (self.is_stream and not self.is_unasked) is is_stream
@@ -112,7 +112,7 @@ class Match(NamedTuple):
     """The stored answer for a request.
 
     Attributes:
-        number: The index of the request's wording that fits.
+        number: The index of the fitting wording among the request's wordings.
         is_ambiguous: Whether other stored requests, with different answers, fit as well.
     """
 
@@ -196,7 +196,8 @@ class StoredCase(msgspec.Struct, frozen=True):
 
     Attributes:
         episode: The recorded episode; None if it is missing.
-        part: Returns the content of a part of that run by its name.
+        part: Returns the content of one of the run's parts, given the part's name. Parts are long
+            strings and bodies that are stored in files of their own (`exchanges`).
         missing: The reason why the episode is missing, as a clause; empty if it is not missing.
     """
 
@@ -214,8 +215,8 @@ class ReplaySettings(msgspec.Struct, frozen=True):
         case: Returns the stored data for a case, given the case's id in this run. It is called on
             the engine's thread, once per episode and role, and must not raise.
         redact: Redacts a request in the same way as the stored requests were redacted.
-        is_own: Whether the stored answers come from this run itself, in which the case was
-            interrupted.
+        is_own: Whether the stored answers come from this run itself: the case was interrupted, and
+            is now resumed.
     """
 
     run: str
@@ -231,7 +232,7 @@ class EpisodeReplay:
 
     Attributes:
         settings: The settings of the engine.
-        case_id: The case.
+        case_id: The id of the case.
         lanes: The lanes of the model.
         role: The role whose requests this object answers; empty for the case's own model.
         now_s: Reads the engine's clock.
@@ -277,8 +278,8 @@ class EpisodeReplay:
 
         Raises:
             InfraError: The stored request has no answer.
-            PromptRefused: The stored request was refused within a stream. Such streams are not
-                stored.
+            PromptRefused: In the stored run, the request was refused within a stream. Such streams
+                are not stored.
             ReplayMissError: No stored request fits, and misses are not sent.
         """
         conversation.check()
@@ -380,7 +381,7 @@ class EpisodeReplay:
     def _failure(
         self, match: Match | None, ways: Sequence[Wording], request: Request
     ) -> InfraError | PromptRefused | ReplayMissError:
-        """Return the error for a request that got no answer in the stored run, or was not sent."""
+        """Return the error for a request that was not answered or not sent in the stored run."""
         run, episode = self.settings.run, self._case.episode
         if match is not None:
             outcome = "unsent" if match.stored.attempt is None else match.stored.attempt.outcome
@@ -420,8 +421,8 @@ def _left_after_s(match: Match | None) -> float:
     """How many seconds a request waits before it fails because it has no stored answer.
 
     Only a request that was cancelled in the stored run waits: as long as it was in flight there,
-    and a little longer. Its episode may have a time-out. In that case, the episode should cancel
-    the request again instead of seeing it fail.
+    and a little longer. If the episode cancelled it after a time-out, the episode should cancel it
+    again now instead of seeing it fail.
     """
     attempt = None if match is None else match.stored.attempt
     if attempt is None or attempt.outcome != "cancelled":
@@ -438,7 +439,7 @@ def _messages(request: Request) -> bytes:
 
 
 def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
-    """Return one lane of each kind. Lanes of a kind get the same request, except for names."""
+    """Return one lane of each kind. Requests to lanes of the same kind differ only in names."""
     kinds: dict[object, Endpoint] = {}
     for one in lanes:
         own = (one.api_word, one.max_tokens, tuple(sorted(one.parameters.items())))
@@ -453,7 +454,7 @@ def stored_requests(
 
     Args:
         episode: The episode with its exchanges.
-        part: Returns the content of a part by its name.
+        part: Returns the content of a part, given its name, as in `StoredCase`.
         role: The role; empty for the case's own model.
 
     Raises:

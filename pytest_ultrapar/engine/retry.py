@@ -1,4 +1,4 @@
-"""Decide whether and when to send a request again: the only retry layer.
+"""Decide whether and when to send a request again. This is the only layer that retries.
 
 A request waits before a retry for one of three reasons. A failure of the request itself costs an
 attempt, and the request backs off (`apis.failure_classes.backoff_s`). A rate limit costs no
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
 MOST_OWN = 10
-"""If a request has been refused this often because of itself, assume that it can never be
+"""If a request itself was the reason for this many of its refusals, assume that it can never be
 served."""
 
 
@@ -42,11 +42,12 @@ class Tries:
     Attributes:
         failed: The outcomes of the failed attempts, oldest first.
         refused_by: As in `LeaseRequest`.
-        stays: As in `LeaseRequest`: no other lane needs to confirm the refusal.
+        stays: As in `LeaseRequest`: the request does not move, because no other lane needs to
+            confirm the refusal.
         wrong: The error in the request and the answer that reports it, while a check decides
             whether the request or its lane is to blame.
-        n_own: How often a lane's refusal named a limit, congestion or loading, although the request
-            itself was the reason.
+        n_own: How often the request itself was the reason for a refusal, although the lane named a
+            limit, congestion or the loading of a model.
         was_own: Whether the request itself was the reason for the latest of these refusals.
     """
 
@@ -63,7 +64,7 @@ class Tries:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether refusals because of the request itself show that it can never be served."""
+        """Whether the request itself caused so many refusals that it can hardly be served."""
         return self.was_own and self.n_own >= MOST_OWN
 
     def doubts(
@@ -91,8 +92,10 @@ class Tries:
         """Whether the lane refused the request because of the request itself, not because of load.
 
         This is so if the lane has refused the request before, and since then has served at least as
-        many other requests as it has refused. If the refusal names a token limit, which lets small
-        requests pass, the lane must have refused no other request. Call this once per refusal.
+        many other requests as it has refused. For the first such refusal of a request, the lane
+        must also have served at least one. A token limit lets small requests pass. So if the
+        refusal names one, the lane must not have refused any other request since then. Call this
+        once per refusal.
         """
         before = self._counts.get(lease.lane)
         self.was_own = False
@@ -109,9 +112,9 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     """How often to try one turn, according to the table of failure classes.
 
     Attributes:
-        max_attempts: After how many failures of the request itself (transport, time-out, 5xx,
-            malformed) in a turn the case becomes `infra`, >= 1. With 1, no request is sent again,
-            not even after a 429, except after failures that may affect only one key.
+        max_attempts: How many failures of the request itself (transport, time-out, 5xx, malformed)
+            in one turn make the case `infra`, >= 1. With 1, no request is sent again, not even
+            after a 429. The only exceptions are failures that may affect only one key.
     """
 
     max_attempts: int = 3

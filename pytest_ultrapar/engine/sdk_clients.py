@@ -1,8 +1,8 @@
 """Make clients of providers' SDKs that send all their requests through the pool.
 
 The SDKs accept an HTTP client. They get a client whose transport passes requests to `SdkSender`
-instead of the network. An SDK is imported only when a suite asks for it, because this takes 1 to
-2.5 s.
+instead of the network. An SDK is imported only when a suite asks for it, because the import takes 1
+to 2.5 s.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.sdk_sender import SdkSender
 
 FAULT = "ultrapar.fault"
-"""The name of an extension of a response, and of its request because some SDKs keep only the
-request. The extension's value has an attribute `fault`: the `BadRequestError` or `PromptRefused` of
-the answer, or None."""
+"""The name of an httpx extension. Each response has it, and so does its request, because some SDKs
+keep only the request. The extension's value has an attribute `fault`: the `BadRequestError` or
+`PromptRefused` that the answer reports, or None."""
 _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def anthropic_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noq
 
 
 def _sdk_client(native: SdkSender, wait: Wait | None, name: str, path: str, base_url: str) -> Any:  # noqa: ANN401 - as above
-    """Return the client `name` of its SDK, after checking that all lanes serve the resource."""
+    """Return the client `name` of its SDK, after checking that all lanes serve `path`."""
     package = name.lower()
     whose = f"llm.{package}()"
     native.must_serve(path, whose)
@@ -86,7 +86,7 @@ def _sdk_client(native: SdkSender, wait: Wait | None, name: str, path: str, base
 
 
 def _library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - the SDK may be absent
-    """Return the HTTP library of an SDK: httpx2, or httpx in versions from before 2026."""
+    """Return the HTTP library that an SDK uses: httpx2, or httpx if the SDK is from before 2026."""
     bases = sdk.DefaultAsyncHttpxClient.__mro__
     base = next(one for one in bases if one.__module__.partition(".")[0] in {"httpx", "httpx2"})
     return import_module(base.__module__.partition(".")[0])
@@ -175,7 +175,10 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
 
 
 def fault_behind(error: BaseException) -> BaseException | None:
-    """Return the error in a request, as the provider reported it, that caused an SDK's error."""
+    """Return the error that a provider reported in a request and that made an SDK raise `error`.
+
+    None if there is no such error.
+    """
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

@@ -31,7 +31,7 @@ HOME = "https://pool.invalid"
 PUBLIC_HOMES = frozenset(
     {"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.mistral.ai"}
 )
-"""The default addresses of SDKs. If a client has such an address, the suite has not set any."""
+"""The default addresses of SDKs. If a client has one of these, the suite has not set an address."""
 LARGEST_REQUEST_BYTES = 100_000_000
 _OF_CASE = ("its case uses", "llm")
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
@@ -44,14 +44,14 @@ _NOT_SENT = re.compile(
 )
 _OPTIONS, _USAGE = "stream_options", "include_usage"
 _LEAVES_USAGE = frozenset({"/chat/completions", "/completions"})
-"""Resources whose streams report token usage only on request."""
+"""Resources whose streams report token usage only if the request asks for it."""
 
 
 class Progress:
     """The progress of a request, and whether a client waits for its answer.
 
     Attributes:
-        is_sent: Whether the request has got a lane. Until then, it waits in the pool's queue.
+        is_sent: Whether the request has been given a lane. Until then, it waits in the queue.
         is_wanted: Whether a client waits for the answer, or was told to send the request again.
     """
 
@@ -68,14 +68,14 @@ class SdkRequest:
 
     Attributes:
         model: The pool's name for the model.
-        path: The resource, one of the API's `serves`.
+        path: The resource: one of those that the API lists in `serves`.
         query: The query to send, in addition to the query of the lane's URL.
         fields: The fields of the body, undecoded.
         asked: The parsed content of the request.
-        progress: The progress of the request, for the client that waits.
+        progress: The progress of the request, for the waiting client.
         asks_usage: Whether the plugin asks for the token usage of the stream because the client
             did not.
-        asker: The known facts about the client; empty if it belongs to an episode.
+        asker: Facts about the client; empty if the client belongs to an episode.
     """
 
     model: str
@@ -97,7 +97,7 @@ class SdkRequest:
         return self.asked.messages
 
     def begin(self) -> bool:
-        """Record that a lane is free for the request; return whether a client still waits."""
+        """Record that a lane is free for the request; return whether a client is still waiting."""
         self.progress.is_sent = self.progress.is_wanted
         return self.progress.is_wanted
 
@@ -154,7 +154,7 @@ def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> 
 
 
 def keys_of(query: str, headers: Mapping[str, str]) -> list[str]:
-    """Return the keys of a request, from all places where an API may expect one.
+    """Return the keys in a request, from all places where an API may expect one.
 
     Args:
         query: The query of the request's URL.
@@ -187,8 +187,8 @@ def read_request(
         model: The pool's name for the model.
         lanes: All lanes of that model.
         tokens: Estimates the tokens of requests; None if no limit counts tokens.
-        kept: Returns the number of tokens of a conversation that is stored at the provider, given
-            its id.
+        kept: Returns the number of tokens in a conversation that is stored at the provider, given
+            the conversation's id.
         role: The role of the model; empty for the case's own model.
 
     Raises:
@@ -264,13 +264,14 @@ def _resource(
 
 
 def not_served(method: str, path: str, served: Collection[str], whom: str = "") -> BadRequestError:
-    """Make the error for a request for a resource that the pool does not serve.
+    """Make the error for a request whose resource the pool does not serve.
 
     Args:
         method: The client's method.
         path: The client's path.
         served: The resources that the pool serves.
-        whom: A phrase that names the model, if it matters. It begins with a space.
+        whom: A phrase that begins with a space and names the model; empty if the model does not
+            matter.
     """
     listed = ", ".join(f"POST {one}" for one in sorted(served)) or "nothing"
     return BadRequestError(
@@ -280,5 +281,5 @@ def not_served(method: str, path: str, served: Collection[str], whom: str = "") 
 
 
 def too_large() -> str:
-    """The message for a request that is too large, from any client."""
+    """The message for any client whose request is too large."""
     return f"a request is larger than the maximum of {LARGEST_REQUEST_BYTES:,} bytes"

@@ -1,8 +1,9 @@
 """Send requests that a provider's own client has written, on a lane of the case's model.
 
 `Sender` handles limits, retries and attempts, as for every request. The difference is that the
-client, not the plugin, reads the answer. So the client sees errors in its request in the provider's
-own words. This module raises only failures that the request did not cause.
+client, not the plugin, reads the answer. So if the provider reports an error in the request, the
+client gets the provider's own message. Once a request has been sent, this module raises only
+failures that the request did not cause.
 """
 
 from __future__ import annotations
@@ -27,29 +28,30 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.sender import Sender
 
 KEPT_TOKENS = 4000
-"""How many tokens to assume for a conversation at the provider, until an answer reports a
-number."""
+"""How many tokens to assume for a conversation that the provider stores, until an answer reports
+their number."""
 _NOT_HANDED_ON = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "set-cookie"}
 )
-"""Headers that describe the original encoding, or a connection other than the SDK's."""
+"""Headers of an answer that the SDK does not get. They describe the answer's original encoding, or
+the plugin's connection to the provider."""
 _ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 
 
 class SdkSender:
-    """Answers the native requests of one episode. It is used only on the engine's loop.
+    """Answers the requests that SDK clients make in one episode; used only on the engine's loop.
 
     Attributes:
-        keys: The keys that the episode's clients may use.
+        keys: The API keys that the episode's clients may send. They are not the pool's keys.
         models: The names of the models that these clients may use.
     """
 
     def __init__(self, sender: Sender) -> None:
-        """Make a client.
+        """Make the sender for the SDK clients of an episode.
 
         Args:
-            sender: The sender of the episode.
+            sender: The episode's own sender, which sends the requests.
         """
         self._sender = sender
         self._model = sender.model
@@ -66,7 +68,7 @@ class SdkSender:
         """Make sure that every lane of the model serves a resource.
 
         Args:
-            path: The resource.
+            path: The resource, such as `/embeddings`.
             whose: The client that needs the resource, for the message.
 
         Raises:
@@ -88,7 +90,7 @@ class SdkSender:
         Raises:
             InfraError: The episode has already failed. Its own failure is raised, which may also be
                 a `PromptRefused` or a `BadRequestError`.
-            BadRequestError: The request may not be sent; the case becomes an `error`.
+            BadRequestError: The request must not be sent; the case becomes an `error`.
             RuntimeError: The call was not made on the episode's event loop.
         """
         if asyncio.get_running_loop() is not self._loop:
@@ -105,7 +107,7 @@ class SdkSender:
         """Read a request to the case's model. The arguments are as for `read_request`.
 
         Raises:
-            BadRequestError: The request may not be sent.
+            BadRequestError: The request must not be sent.
         """
         return read_request(
             method,
@@ -120,12 +122,14 @@ class SdkSender:
         )
 
     async def answer(self, asked: SdkRequest) -> ClientAnswer:
-        """Return the provider's answer as soon as its first part can be passed on.
+        """Return the provider's answer.
+
+        A stream is returned as soon as its first part can be passed on.
 
         Raises:
             InfraError: There is no answer. The case becomes `infra`, even if the SDK hides the
                 error.
-            ClientGoneError: The client no longer waits; nothing was sent.
+            ClientGoneError: The client is no longer waiting; nothing was sent.
             RuntimeError: The episode has ended.
         """
         self._conversation.check()
@@ -169,8 +173,9 @@ class SdkSender:
     def _kept_by_provider(self, name: str) -> int:
         """Estimate the tokens of a conversation that is stored at the provider.
 
-        If the episode has used the conversation, the number comes from its last answer. Otherwise
-        the number is unknown, and the largest number so far is used.
+        If the episode has used this conversation, this is the number that the last answer in it
+        reported. Otherwise, it is the largest number reported so far for any conversation in the
+        episode, or `KEPT_TOKENS` before the first report.
         """
         return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 

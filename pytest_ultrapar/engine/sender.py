@@ -1,8 +1,8 @@
-"""Send one request until it gets an answer or the run gives up on it.
+"""Send one request, with retries, until it gets an answer or the run gives up on it.
 
 For each attempt: take a lease, send, read the answer, and decide whether to try again. Every
-request to a provider goes through this module. So the limits and the only retry layer apply to
-every request, and all attempts are recorded.
+request that an episode makes goes through this module. So each request is subject to the limits and
+to the one retry layer, and every attempt is recorded.
 """
 
 from __future__ import annotations
@@ -67,13 +67,14 @@ from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
 _HOLD_SEAT_S = 0.05
-"""How long an episode may hold its lease before its first request, in seconds, if the lease only
-reserves a seat."""
+"""How many seconds an episode may hold its lease before its first request, if the lease reserves a
+seat but does not count towards a rate limit."""
 _CLOSE_S = 1.0
-"""A cancelled send should end immediately. If it takes longer than this, in seconds, its episode
-ends without it."""
+"""A cancelled send should end immediately. If it takes longer than this many seconds, its episode
+ends without waiting for it."""
 _CLOCK_STEP_S = 0.05
-"""The loop's clock advances in steps of 1 ms, and may be a few steps behind the engine's clock."""
+"""The tolerance for comparisons of times, in seconds. The loop's clock advances in steps of 1 ms,
+and may be a few steps behind the engine's clock."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,13 +86,15 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         shown: Shortens the text of a failure to one line without secrets.
         masked: Removes secrets from the answers that SDKs get.
         tokens: Estimates the tokens of requests; None if no limit counts tokens.
-        conversation: Makes the record of an episode's conversation, as far as the run stores it.
+        conversation: Makes the record of an episode's conversation, with as much content as the run
+            stores.
         replay: The stored answers to search before a request is sent; None if all requests are
             sent.
-        roles: The model of each role of the pool.
-        gateway: The server for other processes. It starts when an episode first needs its address.
-        begun: Called with a case id. Returns the stored answers of the case's interrupted episode;
-            None if it was not interrupted. It is called on the engine's thread and must not raise.
+        roles: The model of each role in the pool.
+        gateway: The server through which other processes send requests. It starts when an episode
+            first needs its address.
+        begun: Takes a case id, and returns the stored answers of the case's episode if that was
+            interrupted; otherwise None. It is called on the engine's thread and must not raise.
     """
 
     endpoints: Mapping[LaneId, Endpoint]
@@ -117,7 +120,7 @@ class EngineParts(ClientSettings, frozen=True, kw_only=True):
 
 
 class Sends:
-    """All requests of an episode, to any model, that are in progress. They end with the episode.
+    """The requests of an episode that are in progress, to any model. They end with the episode.
 
     Attributes:
         replays: The sources of stored answers for these requests.
@@ -130,11 +133,11 @@ class Sends:
         self._idle = asyncio.Event()
 
     def begin(self, task: asyncio.Task[Any], request: Request) -> None:
-        """Count a task that sends a request."""
+        """Register a task that is going to send a request."""
         self._under_way[task] = request
 
     def end(self, task: asyncio.Task[Any]) -> None:
-        """Stop counting the task."""
+        """Remove the task, because its request has ended."""
         del self._under_way[task]
         if not self._under_way:
             self._idle.set()
@@ -145,7 +148,8 @@ class Sends:
     async def close(self) -> None:
         """End all requests that the episode left unfinished, so that its record includes them.
 
-        This waits for the requests, not for the tasks that send them.
+        This waits up to `_CLOSE_S` seconds for the requests to end. It does not wait for the tasks
+        that sent them, which may still have work to do.
         """
         self.is_closed = True
         for task, request in self._under_way.items():
@@ -167,17 +171,17 @@ class Sender:
         model: The model of all requests.
         group: The case's group in the assignment; empty if it is in no group.
         case_id: The id of the case.
-        seed: The seed for the jitter of back-offs.
+        seed: The seed for the jitter in back-offs.
         first: The episode's first lease, until a request takes it; None after that. It is also None
             for a sender that never got a first lease, such as a role's.
-        until_s: The episode's deadline, in seconds of the monotonic clock.
+        until_s: The episode's deadline, in seconds on the monotonic clock.
         role: The role of the model; empty for the case's own model.
         case: The sender for the episode's own model, if this sender is for a role.
-        begun: The stored answers of the episode, if it was interrupted before.
+        begun: The stored answers of the episode, if it was interrupted; None otherwise.
         keep: Writes the conversation so far to the journal.
         conversation: Records requests and their answers.
-        sends: The episode's requests in progress.
-        since_s: When the episode began, in seconds of the monotonic clock.
+        sends: The episode's requests that are in progress.
+        since_s: When the episode began, in seconds on the monotonic clock.
     """
 
     parts: EngineParts
@@ -194,7 +198,7 @@ class Sender:
     keep: Callable[[Conversation], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        """Hold the first lease for the first request of the episode."""
+        """Prepare the sender, and hold the first lease for the first request of the episode."""
         parts, case, first = self.parts, self.case, self.first
         self.conversation: Conversation = (
             parts.conversation() if case is None else case.conversation
@@ -246,8 +250,8 @@ class Sender:
         """Make a sender for requests to the model of a role. Called once for each role.
 
         The requests belong to the same case, and their turns are numbered together with the case's
-        own turns. But they begin without a lease, may use all lanes of their model regardless of
-        the case's group, and have their own lane and back-offs.
+        own turns. But no first lease is held for them, and they may use all lanes of their model,
+        regardless of the case's group. They also have their own lane and back-offs.
 
         Raises:
             ConfigError: The pool has no such role.
@@ -275,7 +279,7 @@ class Sender:
         )
 
     def next_turn(self, messages: Messages) -> int:
-        """Record the messages of a request and return its number in the episode, from 0.
+        """Record a request's messages, and return the request's number in the episode, from 0.
 
         Args:
             messages: The whole conversation so far.
@@ -291,7 +295,7 @@ class Sender:
         return turn
 
     async def close(self) -> None:
-        """End all requests that the episode left unfinished, and return its unused lease."""
+        """End the episode's unfinished requests, and return the first lease if it is unused."""
         await self.sends.close()
         self.return_unused()
 
@@ -328,7 +332,7 @@ class Sender:
     async def _stored(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
-        """Return the stored answer to a request, if a replay has one."""
+        """Return the stored answer to a request; None if no answer is stored."""
         found = None
         for replay in self._replays:
             try:
@@ -423,7 +427,8 @@ class Sender:
         """Handle a failed attempt.
 
         Returns:
-            The error in the request, if that is the reason, and the back-off in seconds.
+            The error in the request if the attempt failed because of one (otherwise None), and the
+            back-off in seconds.
 
         Raises:
             InfraError: The request is not sent again.
@@ -469,7 +474,7 @@ class Sender:
         """Return the only lane that can answer the request; None if any lane can answer it.
 
         If a request continues a conversation that the provider stores, only the lane of that
-        conversation can answer it. Only conversations that this episode created are known.
+        conversation can answer it. The sender knows only conversations that this episode created.
         """
         if not self._made:
             return None
@@ -484,7 +489,7 @@ class Sender:
         return lanes[0] if lanes else None
 
     async def _check_lane(self, lease: Lease) -> None:
-        """Check a lane that refused requests, so that the broker can decide about it."""
+        """Check a lane that refused requests, so that the broker learns whether the lane works."""
         parts = self.parts
         with suppress(TooLateError):
             endpoint = parts.endpoints[lease.lane]
@@ -493,10 +498,10 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """Return the next lease, or raise the error of a request that has failed permanently.
+        """Return a request's next lease. If the episode has already failed, raise its failure.
 
-        After such a failure, the result of the case is already lost, and sending this request would
-        be a waste.
+        After such a failure, the result of the case is lost, and sending this request would be a
+        waste.
         """
         self.conversation.check()
         lease = await self._next_lease(asked, tries, after, bound)
@@ -549,7 +554,10 @@ class Sender:
         return lease
 
     async def _acquire(self, wish: LeaseRequest) -> Lease:
-        """Get a lease; ask again if a lane is removed while the request waits for its probe."""
+        """Get a lease.
+
+        If a lane is removed while the request is waiting for a check of that lane, ask again.
+        """
         said = ""
         while True:
             try:
@@ -563,7 +571,7 @@ class Sender:
                 wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
     async def _paid(self, first: Lease, most: TokenBounds | None) -> bool:
-        """Reserve the cost of the episode's first request, if a budget counts it.
+        """Reserve the cost of the episode's first request, if a budget applies to it.
 
         Returns:
             Whether the cost has been reserved, or needs no reservation.
@@ -590,12 +598,12 @@ class Sender:
         t_ready_s: float,
         is_patient: bool,
     ) -> tuple[Reply | Failure, Answer | Failure]:
-        """Send one attempt; `tries` contains the earlier attempts of this turn.
+        """Send one attempt; `tries` contains the earlier attempts in this turn.
 
         Raises:
-            TooLateError: The lease was too old to send on. If `is_patient` is true, the request is
-                sent as soon as it has a connection, even if that is late, provided that this host's
-                share is still valid.
+            TooLateError: The lease was too old, and nothing was sent. If `is_patient` is true, the
+                connection may take longer than the lease allows, provided that this host's share is
+                still valid.
         """
         parts = self.parts
         t_send_s = parts.clock.now_s()
@@ -725,11 +733,11 @@ class Sender:
             await sleep(seconds)
 
     def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
-        """Return an error in a request as the client gets it.
+        """Return an error in a request in the form in which the client gets it.
 
         Raises:
-            InfraError: A role's model refused the prompt, which is not an answer of the case's own
-                model.
+            InfraError: A role's model refused the prompt. Such a refusal does not count as an
+                answer from the case's own model.
         """
         if not self.role:
             return wrong
@@ -745,7 +753,10 @@ class Sender:
         raise error from cause
 
     def return_unused(self) -> None:
-        """Return the first lease if no request has used it. Called by the timer and at the end."""
+        """Return the first lease if no request has used it.
+
+        Called by the timer, by `close`, and before a role's request asks for a lease.
+        """
         first = self._take_first()
         if first is not None:
             self.parts.port.release(first, "unsent")
@@ -758,7 +769,7 @@ class Sender:
 
 
 def _as_counted(result: Reply | Failure, lease: Lease, *, is_chat: bool) -> Reply | Failure:
-    """Reclassify a failure according to the state of its lane."""
+    """Reclassify a failure if the state of the lane or the requested resource requires this."""
     if not isinstance(result, Failure):
         return result
     if result.is_wordless and lease.is_answering:

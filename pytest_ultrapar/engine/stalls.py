@@ -1,7 +1,7 @@
-"""Find code of the suite that blocks the event loop of all episodes.
+"""Find code in the suite that blocks the event loop on which all episodes run.
 
-A separate thread looks at the loop's thread whenever a heartbeat is late, and otherwise sleeps. It
-wakes ten times per second, for 20 us each time.
+A separate thread wakes ten times per second, for 20 us each time. Only if the loop's heartbeat is
+late does it look at what the loop's thread is executing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
         ended: Set when the loop has ended.
 
     Returns:
-        How many seconds were lost at each place in the suite, such as `answer (test_words.py:12)`.
+        For each place in the suite, such as `answer (test_words.py:12)`, the seconds lost there.
         The watching thread continues to update this dict.
     """
     lost: defaultdict[str, float] = defaultdict(float)
@@ -70,7 +70,7 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
 
 
 def place_in_suite(frame: FrameType | None, folder: str) -> str:
-    """The innermost function, file and line of the suite in a thread's frames; may be empty."""
+    """The function, file and line of the suite's innermost frame in a stack; empty if none."""
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_OF_SUITES):
         frame = frame.f_back
     if frame is None:

@@ -1,10 +1,11 @@
-"""Estimate the tokens of a request before it is sent, from replies that this process has got.
+"""Estimate the tokens of a request before it is sent, from replies that this process has received.
 
-The broker reserves the estimated tokens, which decides how fast requests are sent and whether a
-token limit is kept. If a reservation is too large, it slows down the run until the answer arrives.
-If it is too small, the limit is exceeded for a while, until the debt is paid. So each part of an
-estimate is a high quantile of the observed values, not their mean. Few requests take more than
-that, and the many requests that take less make up for them.
+The broker reserves the estimated tokens. The size of this reservation determines how fast requests
+are sent, and whether a token limit is kept. If a reservation is too large, it slows down the run
+until the answer arrives. If it is too small, the limit is exceeded for a while, until later
+requests have made up for the excess. So each part of an estimate is a high quantile of the observed
+values, not their mean. Few requests use more than that, and the many requests that use less make up
+for them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 TOKENS_PER_BYTE = 1 / 3
-"""The assumption for prompts. A token has about 4.2 bytes of UTF-8 in English text, 3 to 4.5 bytes
-in Chinese, and 3 to 3.5 bytes in code or JSON."""
+"""The assumed number of tokens per byte of a prompt. A token has about 4.2 bytes of UTF-8 in
+English text, 3 to 4.5 bytes in Chinese, and 3 to 3.5 bytes in code or JSON."""
 TOKENS_PER_MESSAGE = 8
 """Tokens for a message's role and delimiters, rounded up. Source: OpenAI cookbook, "How to count
 tokens": 3 per message, and 3 for the reply."""
@@ -36,14 +37,14 @@ TOKENS_PER_ATTACHMENT = 1000
 about its tokens."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
-"""Before an episode has begun, its first request is unknown. The assumption is `FIRST_TOKENS`, but
-at most `FIRST_SHARE` of the smallest limit. Dozens of cases use this assumption before the first
-answer. If it is too small, little is lost: the lease is returned unused, and requested again with
-the actual estimate."""
+"""Before an episode has begun, its first request is unknown. It is then assumed to use
+`FIRST_TOKENS`, but at most `FIRST_SHARE` of the smallest token limit. Dozens of cases use this
+assumption before the first answer arrives. If it is too small, little is lost: the episode returns
+the lease unused, and requests another one with the actual estimate."""
 
 MOST_TOKENS = 10**9
-"""The largest estimate. It fits into every message, and is more than any limit allows, so larger
-requests are refused anyway."""
+"""The largest estimate. It fits into every message to the broker. It is more than a realistic limit
+allows, so larger requests would be refused anyway."""
 
 
 class _Model:
@@ -64,8 +65,8 @@ class TokenEstimates:
         """Start without observations.
 
         Args:
-            least: For each model, the smallest token limit among its lanes. No tokens are reserved
-                for models that are missing here.
+            least: For each model, the smallest token limit that applies to any of its lanes. No
+                tokens are reserved for models that are missing here.
             bounds: For each model with a budget, the maximum number of tokens in an answer, if the
                 suite does not set a maximum; None means unlimited. `least` must contain these
                 models, too.
@@ -92,8 +93,8 @@ class TokenEstimates:
     def of_first(self, model: str) -> int:
         """How many tokens to reserve for the first request of an episode that has not begun.
 
-        Every lane can grant this number. The actual number is known only when the episode has
-        begun.
+        The token limits of every lane allow this number. The actual number is known only when the
+        episode has begun.
         """
         known = self._models.get(model)
         if known is None or math.isinf(least := self._least[model]):
@@ -102,7 +103,7 @@ class TokenEstimates:
         return max(1, math.floor(min(least, tokens)))
 
     def most(self, model: str, asked: Asked) -> TokenBounds | None:
-        """Return the maximum number of tokens of a request; None if its model has no budget.
+        """Return how many tokens a request can use at most; None if its model has no budget.
 
         In every tokenizer, a token has at least one byte of text. So the number for the prompt is a
         real maximum, except that attachments are estimated. An answer has a maximum only if the
@@ -126,7 +127,7 @@ class TokenEstimates:
         return TokenBounds(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
-        """Return the total maximum of bounded answers, in tokens, and how many are unbounded."""
+        """Return the sum of the bounded answers' token limits, and how many are unbounded."""
         one = bound if asked.bound is None else asked.bound
         return (0, asked.n_answers) if one is None else (min(asked.n_answers * one, MOST_TOKENS), 0)
 
@@ -138,13 +139,13 @@ class TokenEstimates:
     def of_request(self, model: str, asked: Asked, kept: int = 0) -> int:
         """Estimate the tokens of a request and its answers together.
 
-        If the request sets `max_tokens`, each answer counts as that many tokens: providers do the
-        same.
+        If the request sets `max_tokens`, each answer counts as that many tokens, because providers
+        count in the same way.
 
         Args:
             model: The model of the request.
             asked: The parsed content of the request.
-            kept: Tokens of the conversation at the provider that the request continues.
+            kept: The number of tokens in the stored conversation that the request continues.
         """
         known = self._models.get(model)
         if known is None or math.isinf(self._least[model]):
@@ -188,7 +189,7 @@ def _bound(pool: Pool, model: str) -> int | None:
 
 
 def _size(asked: Asked) -> tuple[int, int]:
-    """Return the bytes of text in a prompt, and the estimated tokens of its other content."""
+    """Return the size of a prompt's text in bytes, and the estimated tokens of everything else."""
     n_bytes, tokens = 0, TOKENS_PER_MESSAGE
     for message in asked.messages:
         tokens += TOKENS_PER_MESSAGE

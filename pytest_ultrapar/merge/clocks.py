@@ -1,9 +1,9 @@
-"""Convert the times of all parts of a run to one clock, without I/O.
+"""Convert the times in all parts of a run to one clock, without I/O.
 
 The times in each segment of a host's journal come from a monotonic clock. Hosts that share limits
 also record the time on their server's clock. The longer it takes to ask the server, the less
 accurate the recorded time is. If the server's clock was changed, or the server was replaced with
-another one, its time jumps. The size of the jump is then included in the error.
+another one, its time jumps. The size of the jump is then included in `ServerClock.error_s`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _STRETCH_S = 10.0
 
 
 SAME_CLOCK_S = 5.0
-"""If the anchors of two segments from one machine differ by less than this, they belong to the same
-monotonic clock. After a reboot they differ by more. Setting a wall clock usually changes them by
-less."""
+"""If the anchors (see `clocks_of`) of two segments from one machine differ by less than this, the
+segments share a monotonic clock. After a reboot, the anchors differ by more. Setting the wall clock
+usually changes an anchor by less."""
 
 
 def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
@@ -50,7 +50,7 @@ def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
 
 
 class _Point(NamedTuple):
-    """A host's clock at one call to the server; `ahead_s` is the server's time minus the host's."""
+    """A host's time `at_s` at one call to the server, whose clock is ahead by `ahead_s`."""
 
     at_s: float
     ahead_s: float
@@ -71,13 +71,13 @@ class _HostClock:
         self._times_s = [one.at_s for one in self.points]
         self.error_s = max((one.error_s for one in self.points), default=0.0)
         for before, after in pairwise(self.points):
-            # If the difference exceeds both errors together, a clock was set, or ran slower for a
-            # while.
+            # If the difference exceeds the sum of both errors, a clock was set, or ran slower for
+            # a while.
             open_s = before.error_s + after.error_s
             self.error_s = max(self.error_s, abs(after.ahead_s - before.ahead_s) - open_s)
 
     def ahead(self, at_s: float) -> float:
-        """Return the server's time minus the host's, at a given time of the host's clock."""
+        """Return the server's time minus the host's, at a given time on the host's clock."""
         at = bisect_right(self._times_s, at_s)
         if at in {0, len(self.points)}:
             return self.points[0 if at == 0 else -1].ahead_s
@@ -90,12 +90,12 @@ class ServerClock:
     """Converts the times of hosts to the clock of the first host.
 
     Args:
-        hosts: The clock stamps of each host; None for a host that recorded no times.
+        hosts: The clock stamps of each host; None for a host that has no times to convert.
 
     Attributes:
-        error_s: The largest possible error, in either direction, of the time between two events on
-            different hosts.
-        lacks: The reason why the clocks of hosts cannot be compared, as a clause that could follow
+        error_s: The maximum error, in either direction, in the time between two events on different
+            hosts.
+        lacks: The reason why the hosts' clocks cannot be compared, as a clause that could follow
             "since". Empty if they can be compared.
     """
 
@@ -110,5 +110,5 @@ class ServerClock:
         self._first_s = 0.0 if self.lacks else known[0].points[0].ahead_s
 
     def shift(self, host: int, at_s: float) -> float:
-        """Return how many seconds to add to a time of a host."""
+        """Return how many seconds to add to the time `at_s` on a host's clock."""
         return self._hosts[host].ahead(at_s) - self._first_s

@@ -1,4 +1,4 @@
-"""`ultrapar merge`: make one run from the parts of a run."""
+"""`ultrapar merge`: combine the parts of a run into one run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Exit code 4: the runs are not parts of one run or cannot be read, or DIR is unus
 """
 _MOST_OF_A_PAGE = 100_000
 """The maximum number of cases for which an HTML report is written. For 100,000 cases, a report took
-460 MB of memory and 37 MB of disk space, and browsers have problems with larger ones."""
+460 MB of memory and 37 MB of disk space, and browsers have problems with larger reports."""
 _WIDTH = 100
 _MOST_NAMED = 5
 """How many of the cases without a result are listed by name."""
@@ -117,7 +117,7 @@ def _coverage(text: str | None) -> float:
 
 
 def _without_result(made: MergedRun) -> Iterator[str]:
-    """Yield lines on those cases of a cluster run that have no result, and on how to get one."""
+    """Yield lines that say which cases of a cluster run have no result, and how to get one."""
     from pytest_ultrapar.report.text import counted, visible  # noqa: PLC0415 - as above
 
     run, n = made.manifest.cluster_run, made.summary.n_without_grade
@@ -136,7 +136,7 @@ def _without_result(made: MergedRun) -> Iterator[str]:
 
 
 def _write_page(made: MergedRun) -> bool:
-    """Write the HTML report of the merged run, unless it is too large. Errors are only printed."""
+    """Write the HTML report, unless it is too large. Errors are printed, not raised."""
     from pytest_ultrapar.errors import UltraparError  # noqa: PLC0415
     from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415
     from pytest_ultrapar.report.report_file import PAGE  # noqa: PLC0415

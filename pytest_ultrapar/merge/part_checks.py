@@ -1,9 +1,9 @@
 """Check that runs are parts of one run, and make the manifest of the merged run, without I/O.
 
-Parts are shards K/N with the same N, the hosts of one cluster run, or runs that the user divided by
-hand. Parts divided by hand have the same suite, seed and pool. Each shard has a part of each limit,
-so the limits of shards are added together. The manifests of hosts and of parts divided by hand
-contain the undivided limits.
+Parts are shards K/N with the same N, the hosts of one cluster run, or runs between which the user
+divided the cases by hand. Such runs have the same suite, seed and pool. Each shard has a part of
+each limit, so the limits of shards are added together. The manifests of hosts, and of runs divided
+by hand, contain the undivided limits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     """A run to merge.
 
     Attributes:
-        name: The name by which the user called the run, for messages.
+        name: The directory or id with which the user specified the run, for messages.
         manifest: The run's manifest.
     """
 
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
     @property
     def is_host(self) -> bool:
-        """Whether the part is from a host of a cluster run, or of a shard of one."""
+        """Whether the part comes from a host in a cluster run, or in one shard of a cluster run."""
         return self.manifest.cluster_run is not None
 
 
@@ -65,14 +65,16 @@ ALLOW = "--allow-differences"
 
 
 def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
-    """Refuse runs that are not parts of one run; their planned cases are not compared one by one.
+    """Refuse runs that are not parts of one run.
+
+    The planned cases of the runs are not compared one by one.
 
     Args:
         parts: The runs.
         allow: Whether the pools may differ in settings that affect answers (see `asked_otherwise`).
 
     Returns:
-        The differences that were found and allowed, one clause each.
+        The differences that were found and allowed, each as a clause.
 
     Raises:
         ConfigError: The runs are not parts of one run. The message is one sentence with the reason.
@@ -155,7 +157,7 @@ def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
 
 
 def n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
-    """Return how many cases the missing shards have before deselection; None if unknown."""
+    """Return how many cases the missing shards had before deselection; None if unknown."""
     if manifest.generated is None or not missing_shards(parts):
         return None
     # Count each shard once, because all hosts of a shard plan the same cases.
@@ -222,7 +224,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
 
 
 def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
-    """Yield a clause for each difference of the pools that affects a common model's answers."""
+    """Yield a clause for each difference between pools that affects a shared model's answers."""
     left, right = one.manifest, other.manifest
     for facts in (answer_settings, addresses):
         then, now = (facts(each.effective, each.pool_lanes) for each in (left, right))
@@ -292,7 +294,7 @@ def standing(grade: Grade, part: int) -> ResultRank:
 def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
     """Make the manifest of the merged run, with all facts that follow from the parts' manifests.
 
-    The measured time lasts from the first request of any part to the end of the part that ended
+    The measured time extends from the first request in any part to the end of the part that ended
     last. It also includes requests before a resume, because all times are on the same clock.
     """
     faults = {one.faults for one in manifests}
@@ -346,7 +348,7 @@ _COUNTS = ("waited_s", "outcomes", "pauses", "paused_s")
 
 
 def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
-    """Add up the status of a lane over all parts. It is removed only if all parts removed it."""
+    """Add up a lane's status over all parts. The lane is removed only if all parts removed it."""
     # If one host removed the lane, other hosts may have continued to use it.
     worst = [lane for lane in lanes if lane.is_removed]
     best = [lane for lane in lanes if not lane.is_removed]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.merge.part_checks import ResultRank
 
 _SAMPLE = 200
-"""How many episodes of a segment are read to find the segment's clock. Their anchors differ by less
-than a millisecond."""
+"""How many episodes in a segment are read to find the segment's clock offset. The offsets found
+from them differ by less than a millisecond."""
 
 
 class Source(NamedTuple):
@@ -60,7 +60,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 
 
 def clock_offsets(source: Source) -> dict[str, float]:
-    """Return by segment name the wall-clock time minus the monotonic time, in seconds.
+    """Return for each segment name the wall-clock time minus the monotonic time, in seconds.
 
     Segments without requests are not included.
 
@@ -95,7 +95,7 @@ def standings(
 
     Returns:
         The rank of that result by case id, for cases that were graded; and how many cases were
-        graded by more than one part.
+        graded in more than one part.
     """
     best: dict[str, ResultRank] = {}
     repeated: set[str] = set()
@@ -109,7 +109,10 @@ def standings(
 
 
 def _own_standings(source: Source, shared: Collection[str], number: int) -> dict[str, ResultRank]:
-    """Return the ranks in one run. The last grade counts, but not `infra` after another grade."""
+    """Return the ranks of the results in one run, by case id.
+
+    A case's last grade counts, but an `infra` that follows a different grade does not.
+    """
     found: dict[str, ResultRank] = {}
     for path in segments(source.directory / JOURNAL_NAME):
         for _, head in scan_segment(path, decode_head):

@@ -31,7 +31,7 @@ def add_suite_figures(
         summary: The summary of the merged run.
 
     Returns:
-        The summary with the figures, and a sentence for each figure that is missing.
+        The summary with the figures, and sentences about missing figures.
     """
     of_parts = filter(None, (read_summary(source.directory) for source in sources))
     names = dict.fromkeys(one.name for part in of_parts for one in part.figures)
@@ -64,6 +64,6 @@ class _Asking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Compute the figures. pytest calls this after loading conftests, before any session."""
+        """Compute the figures. pytest calls this after it loads conftests, instead of a session."""
         self.summary, self.faults = add_figures(config, self._run_dir, self.summary)
         return 0

@@ -2,7 +2,8 @@
 
 Records are copied one by one, so a journal need not fit in memory. Each record gets the name of its
 host, and its times are converted to a common clock. If several parts ran a case, only one result
-counts. The requests of the other parts stay in the journal as requests that were sent and paid for.
+counts. The other parts' requests for this case stay in the journal as requests that were sent and
+paid for.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ STAGE = ".merging"
 """The name of the staging folder in the merged run's directory. The folder does not count as a run,
 so a merge that is killed leaves no run behind."""
 REPEATED = "repeated"
-"""The kind of an episode that does not count, because another part has the result of its case."""
+"""The kind of an episode that does not count, because another part has the result that counts for
+its case."""
 _BLOCK = 1 << 20
 _REPORT = "report.md"
 _ASSIGNMENT_FILE = "assignment.json"
@@ -78,10 +80,11 @@ class MergedRun(NamedTuple):
     Attributes:
         directory: The absolute path of the run's directory.
         manifest: The manifest of the merged run.
-        summary: The summary of its tables.
+        summary: The summary of the merged run's tables.
         left_out: The names of merged runs that were left out because all their parts were also
-            named. For example, the last host makes such a run in the same folder.
-        faults: Sentences on why figures of the suite are missing.
+            named. For example, the last host to finish a cluster run puts such a run in the same
+            folder as its own.
+        faults: Sentences that say why some of the suite's figures are missing.
     """
 
     directory: Path
@@ -228,7 +231,7 @@ def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
     """Write the cases of all parts, in the order of the parts.
 
     The hosts of one cluster run have the same cases. These cases keep their numbers, so that the
-    merged run can be resumed. The cases of other parts get new numbers, because the numbers of each
+    merged run can be resumed. The cases of other parts get new numbers, because the numbers in each
     part begin at 0.
     """
     known: set[str] = set()
@@ -260,8 +263,8 @@ class _Clocks:
     """Converts the times of all parts to the clock of the first part.
 
     The monotonic clocks of different machines are unrelated. So they are compared by means of the
-    wall-clock times at which episodes began. The clocks of the hosts of one run are instead
-    compared with the clock of their common server, if all hosts recorded its time.
+    wall-clock times at which episodes began. If all parts come from hosts in one cluster run that
+    recorded their common server's time, the server's clock is used instead.
 
     Attributes:
         n: How many clocks there are: one for each part, and more if a part was resumed after a
@@ -288,16 +291,16 @@ class _Clocks:
                 self._server, self.error_s = server, server.error_s
 
     def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
-        """Return a function that returns the seconds to add to a time in a part's segment."""
+        """Return a function that computes how many seconds to add to a time in one segment."""
         anchor_s = self._anchors[number].get(segment)
         return (lambda _: 0.0) if anchor_s is None else partial(self.shift, number, anchor_s)
 
     def shift(self, number: int, anchor_s: float, at_s: float) -> float:
-        """Return how many seconds to add to a time of a part.
+        """Return how many seconds to add to a time from a part.
 
         Args:
             number: The number of the part.
-            anchor_s: The wall-clock time minus the time of the monotonic clock, in seconds.
+            anchor_s: The wall-clock time minus the monotonic time, in seconds.
             at_s: The time to convert, on the part's monotonic clock, in seconds.
         """
         if self._server is not None and self._anchors[number]:
@@ -308,7 +311,7 @@ class _Clocks:
 
 
 def _stamps(source: Source) -> list[Stamp]:
-    """Return the clock stamps of a part; empty if it was resumed, possibly after a reboot."""
+    """Return a part's clock stamps; empty if it was resumed, because of a possible reboot."""
     return [] if source.part.manifest.resumed else read_stamps(source.directory)
 
 
@@ -341,7 +344,9 @@ class _PartWriter:
             )
 
     def copy(self, beginning: bytes) -> dict[str, int]:
-        """Copy all segments. Each copy begins with `beginning`, the first line of any segment.
+        """Copy all segments.
+
+        Each copy begins with `beginning`, the first line of every segment in the merged run.
 
         Returns:
             The size of each segment in bytes, by its new name. If the end of a segment was lost,
@@ -473,7 +478,7 @@ def moved(attempt: Attempt, shift_s: float) -> Attempt:
 
 
 def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> None:
-    """Write all changes of limits and all pauses of lanes, with times on the common clock."""
+    """Write all changes to limits and all pauses of lanes, with times on the common clock."""
     changes: list[LimitRecord] = []
     pauses: list[PauseRecord] = []
     replace = msgspec.structs.replace
@@ -517,7 +522,7 @@ def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
         cases_file.write_tables(stage, tables)
     first = sources[0]
     if first.part.manifest.cluster_run is not None:
-        # Copy the groups of any host: all hosts have the same ones, and they determine the numbers
-        # of cases on the server.
+        # Copy the groups from the first host: all hosts have the same groups, which determine the
+        # numbers by which the server knows the cases.
         with suppress(FileNotFoundError):
             shutil.copyfile(first.directory / _ASSIGNMENT_FILE, stage / _ASSIGNMENT_FILE)

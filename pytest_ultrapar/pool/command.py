@@ -1,4 +1,4 @@
-"""`ultrapar init`: write a pool file for models that are named without a pool."""
+"""`ultrapar init`: write a pool file for given models, or for those found in the environment."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and print its content.
+    """Write the file, and print which models it lists and where their keys are sent.
 
     Raises:
-        ConfigError: A word does not name a model, no model was found, or the file exists.
+        ConfigError: A value of `--model` does not name a model, no model was found, or the file
+            already exists.
     """
     from pytest_ultrapar.pool.keys import sent_lines  # noqa: PLC0415
     from pytest_ultrapar.pool.load_pool import load_pool  # noqa: PLC0415 - light `--help`

@@ -17,14 +17,15 @@ _SHOWN_CHARS = 60
 _SECRET_PREFIXES = re.compile(
     r"\A((?i:bearer)\s|[spr]k[-_]|gsk_|xai-|hf_|gh[pousr]_|github_pat_|AIza|AKIA|eyJ)"
 )
-"""Case-sensitive, because `hf_...` is a key, but `HF_TOKEN` is the name of a variable."""
+"""The beginnings of secrets. Except for `Bearer`, they are case-sensitive: `hf_...` is a key, but
+`HF_TOKEN` is the name of a variable."""
 _SECRET_RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
 _EXACT_INT = 10**18
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A field of a file, an environment variable or an option of the command line.
+    """A field in a file, an environment variable, or a command-line option.
 
     Attributes:
         source: `pool.toml`, `environment` or `command line`.
@@ -36,11 +37,11 @@ class Location:
     path: str = ""
 
     def at(self, field: str) -> Location:
-        """The location of the field with that name in this table."""
+        """The location of this field, if `self` is the location of a table."""
         return replace(self, path=f"{self.path}.{field}" if self.path else field)
 
     def item(self, index: int) -> Location:
-        """The location of the entry at that index (from 0) of this list."""
+        """The location of this entry (from 0), if `self` is the location of a list."""
         return replace(self, path=f"{self.path}[{index}]")
 
     def refuse(self, what: str) -> NoReturn:
@@ -135,8 +136,9 @@ def check_name(location: Location, name: str) -> str:
     """Return the name, if it can be part of ids, file names and column names.
 
     Raises:
-        ConfigError: It is empty, too long or contains other characters (`/` separates the parts of
-            ids), or begins like a folder (`..`), a hidden file or an option.
+        ConfigError: It is empty, too long, or contains a character that is not allowed, such as
+            `/`, which separates the parts of ids. Or it begins like a folder (`..`), a hidden file
+            or an option.
     """
     _check_text(location, name, _NAME, "letters, digits and . _ : -")
     if name[0] in ".:-":
@@ -148,8 +150,8 @@ def check_api_name(location: Location, name: str) -> str:
     """Return the name, if it can be sent to an API; it may also contain `/`, `@` and `+`.
 
     Raises:
-        ConfigError: It is empty, too long or contains other characters, or it would change the path
-            of a URL.
+        ConfigError: It is empty, too long, contains a character that is not allowed, or would
+            change the path of a URL (`..`).
     """
     _check_text(location, name, _API_NAME, "letters, digits and . _ : - / @ +")
     if name == "." or ".." in name.split("/"):
@@ -161,8 +163,8 @@ def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
     """Return the allowed word that equals `word`.
 
     Raises:
-        ConfigError: No allowed word equals it. The message lists the allowed words and suggests the
-            most similar one.
+        ConfigError: No allowed word equals it. The message lists the allowed words, and suggests a
+            similar one, if there is one.
     """
     same = [candidate for candidate in allowed if candidate == word]
     if not same:
@@ -177,10 +179,10 @@ def did_you_mean(
     """Return a suggestion such as `; did you mean rpm?`; empty if no allowed word is similar.
 
     Args:
-        word: The word found.
+        word: The word that was found.
         allowed: The words to suggest.
-        form: How to write the suggested word, with `{}` in its place.
-        cutoff: The minimum similarity, 0 to 1.
+        form: The format of the suggestion, with `{}` in place of the word.
+        cutoff: The minimum similarity, from 0 to 1.
     """
     import difflib  # noqa: PLC0415 - 8 ms, and only this message uses it
 

@@ -1,4 +1,7 @@
-"""Read the pool file: bytes, then TOML, then typed tables. Errors name the path of the field."""
+"""Read the pool file: bytes, then TOML, then typed tables.
+
+Error messages name the field, such as `provider[0].per_key.qps`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document
 
 
 def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
-    """Return the file's text, of at most 1 MiB, and the SHA-256 (hex) of its bytes.
+    """Return the text of a file of at most 1 MiB, and the SHA-256 (hex) of the file's bytes.
 
     Raises:
         ConfigError: The file is missing, unreadable, not a regular file, too large or not UTF-8.
@@ -248,7 +251,8 @@ class PoolFile(FileTable, kw_only=True):
 
 
 MAX_DEPTH = 8
-"""The maximum nesting. The schema needs 6 levels, for `provider[0].per_key.workers.fixed`."""
+"""The maximum depth of nesting. The schema needs 6 levels, for
+`provider[0].per_key.workers.fixed`."""
 _SECRET_FIELDS = frozenset(
     {"key", "api_key", "apikey", "secret", "token", "password", "authorization", "bearer"}
 )
@@ -260,8 +264,8 @@ def refuse_forbidden(tables: Mapping[str, object], location: Location) -> None:
     """Check that a file contains no secret and is not nested too deeply.
 
     Raises:
-        ConfigError: A field would hold a secret, or a table is nested too deeply. The message names
-            the field and never its value.
+        ConfigError: A field holds or may hold a secret, or a table is nested too deeply. The
+            message names the field but never shows its value.
     """
     for where, field, value in _fields(tables, location):
         word = field.lower().replace("-", "_")
@@ -278,7 +282,8 @@ def check_variable(location: Location, value: object) -> str:
     """Return the value, if it is the name of an environment variable.
 
     Raises:
-        ConfigError: It is not such a name. It may be a secret, so the message does not show it.
+        ConfigError: It is not such a name. The message does not show the value, because it may be a
+            secret.
     """
     if not isinstance(value, str):
         location.refuse(f"must be the name of an environment variable (got {kind_of(value)})")
@@ -334,8 +339,8 @@ def decode_as(file: type[_File], tables: Mapping[str, object], location: Locatio
     """Convert the tables of a file to the types of its schema.
 
     Raises:
-        ConfigError: The file has another schema version, a field is unknown or missing, or a value
-            has the wrong type.
+        ConfigError: The file's schema version is not supported, a field is unknown or missing, or a
+            value has the wrong type.
     """
     schema = tables.get("schema", SCHEMA)
     # Check this first: with another schema, every other message would mislead.
@@ -381,7 +386,7 @@ def _explain(message: str, table: type[FileTable], found: object, location: Loca
 
 
 def _table_in(hint: object) -> type[FileTable] | None:
-    """The table type in this type hint, which may be inside a list, a dict or a union."""
+    """The table type in a type hint, even inside a list, dict or union; None if it has no table."""
     if isinstance(hint, type) and issubclass(hint, FileTable):
         return hint
     return next((one for each in get_args(hint) if (one := _table_in(each))), None)
@@ -395,7 +400,7 @@ def _words_in(hint: object) -> tuple[str, ...]:
 
 
 def _misfit(found: dict[str, object], hint: object) -> str:
-    """Find the first name in a table whose value has the wrong type. msgspec does not report it."""
+    """Find the first name whose value has the wrong type. msgspec does not report the name."""
     (of,) = (get_args(one)[1] for one in (hint, *get_args(hint)) if get_origin(one) is dict)
     for name, value in found.items():
         try:

@@ -1,4 +1,4 @@
-"""The keys of a provider: their names, the variables that hold the secrets, and their identity."""
+"""The names and identities of a provider's keys, and the variables that hold their secrets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def build_keys(
 ) -> tuple[Key, ...]:
     """Return the keys of a provider, in the order of the file.
 
-    A key of the simulated provider or of a local server does not require `env`.
+    A key for the simulated provider or for a local server does not require `env`.
 
     Raises:
         ConfigError: There is no key, a name is not allowed or is repeated, or a required `env` is
@@ -71,10 +71,10 @@ def chosen_keys(
 ) -> tuple[Key, ...]:
     """Return the keys that may serve a model: the keys in `names`, or all keys of the provider.
 
-    The order is the provider's.
+    They are in the provider's order.
 
     Raises:
-        ConfigError: The list is empty, repeats a key, or names an unknown one.
+        ConfigError: `names` is empty, repeats a key, or contains an unknown one.
     """
     if names is None:
         return keys
@@ -92,10 +92,11 @@ def chosen_keys(
 
 
 def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
-    """Yield lines that name each provider's key variables, and the hosts that get the keys.
+    """Yield lines that name each provider's key variables and the hosts to which the keys are sent.
 
-    All variables are named, because the user may not have written the pool file. Only numbered
-    names are shortened. The lines never contain the values of variables.
+    All variables are listed, because the pool file may have been written by someone else. Only long
+    series of numbered names are abbreviated, such as `KEY_0 to KEY_9 (10)`. The lines never contain
+    the values of variables.
     """
     providers = {one.name: one for one in pool.providers if not one.is_simulated}
     variables = {(p.name, key.name): key.env for p in providers.values() for key in p.keys}

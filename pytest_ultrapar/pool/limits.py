@@ -1,4 +1,4 @@
-"""Make named limits from the bounds in the pool file, and list the limits of each lane."""
+"""Make named limits from the bounds in the pool file, and list those that apply to each lane."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 Amounts = dict[str, Any]
-"""The bounds in one table, by field name, and `day` if it is set. A missing field means
-unlimited."""
+"""The bounds in one table, by field name. `day` is included if it is set. If a bound is missing,
+there is no such limit."""
 
 
 def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -> Amounts:
-    """Return the amounts of a table in one rate mode. Values for the other mode are checked, too.
+    """Return the bounds in a table for one rate mode. Values for the other mode are checked, too.
 
     Raises:
         ConfigError: A value that depends on the mode has no number for this mode, or two numbers in
@@ -64,8 +64,9 @@ class LimitBook:
     """All limits made so far, by name. Within each provider, the outermost limits come first.
 
     Attributes:
-        sources: Records where every number comes from, under the name `<limit> <field>`.
-        prompt_types: The factor for `workers` of models with `multiply_by_prompt_types`.
+        sources: Records the origin of every number, under the name `<limit> <field>`.
+        prompt_types: The factor by which `workers` is multiplied for models with
+            `multiply_by_prompt_types`.
     """
 
     sources: Sources
@@ -99,7 +100,7 @@ class LimitBook:
         self.sources.note(f"{name} budget", limit.budget, budget_origin)
 
     def path(self, *names: str) -> tuple[str, ...]:
-        """Return the `names` that have a limit, in the same order."""
+        """Return only the `names` of existing limits, in the same order."""
         return tuple(name for name in names if name in self.limits)
 
 
@@ -138,7 +139,7 @@ def multiplied(
 
 
 def count_prompt_types(location: Location, file: PoolFile, sources: Sources) -> int:
-    """Return the factor for `workers` of models with `multiply_by_prompt_types`, and record it.
+    """Return and record the factor for the `workers` of models with `multiply_by_prompt_types`.
 
     Raises:
         ConfigError: The file sets `prompt_types`, but no model uses it.
@@ -164,7 +165,8 @@ class Declared:
     """A provider and its table, before its lanes are made.
 
     Attributes:
-        keys: For each of its models, the keys that may serve it, in the order of the file.
+        keys: For each of the provider's models, the keys that may serve the model, in the order of
+            the file.
     """
 
     location: Location
@@ -174,7 +176,7 @@ class Declared:
 
 
 class Listing(NamedTuple):
-    """An entry of `keys` in the file: the names of the provider and the key."""
+    """An entry in a provider's list `keys`: the names of the provider and the key."""
 
     provider: str
     key: str
@@ -187,7 +189,7 @@ class OneKey:
     Attributes:
         name: The name of its limit: `lab/key0`, or `lab/key0 + other/key0` if it is listed twice.
         amounts: The bounds of the limit.
-        listings: Its entries in the file, in the order of the file.
+        listings: The entries that list the key, in the order of the file.
     """
 
     name: str
@@ -198,13 +200,14 @@ class OneKey:
 def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[Listing, OneKey]:
     """Map each listing to its key. All listings of the same key get the same object.
 
-    A key that is used on several servers has one limit over all of them. Therefore two listings
-    also count as the same key if a third listing connects them.
+    A key that is used on several servers has a single limit for all of them. Therefore two listings
+    on different servers also count as the same key if a third listing uses this key on both
+    servers.
 
     Args:
         providers: All providers of the pool, with unique names.
         environ: The environment's variables, which hold the secrets. Secrets are not stored. An
-            unset variable is treated as if it held a secret that differs from all others.
+            unset variable is treated as if it held a secret that no other variable holds.
 
     Raises:
         ConfigError: A number in a limit is not allowed, or two listings of one key declare
@@ -248,7 +251,7 @@ def _joined(
 def _identities(
     providers: Sequence[Declared], environ: Mapping[str, str]
 ) -> Iterator[tuple[Listing, str]]:
-    """Yield the identity of each listing on each server where it is used."""
+    """Yield each listing with its identity on each server for which its key is used."""
     for of in providers:
         if of.provider.is_simulated:
             # The simulated provider tells keys apart by name.
@@ -312,13 +315,15 @@ MAX_LANES = 10_000
 """The maximum number of lanes in a pool. Without it, a file of 1 MiB could declare about 10**8
 lanes."""
 SIMULATED_GRACE_S = 0.05
-"""The simulated server frees a seat when the connection drops, but only after a short delay."""
+"""`orphan_grace_s` of the simulated provider's lanes. Its server frees a seat when the connection
+drops, but only after a short delay."""
 DEFAULT_GRACE_S = 10.0
-"""This value applies until the lane's own answers give a better one: see `Lane.longest_grace_s`."""
+"""`orphan_grace_s` until the lane's own answers give a better value: see `Lane.longest_grace_s`."""
 REQUEST_MARGIN_S = 5.0
-"""Extra time for a busy client to return the lease after a request's deadline."""
+"""Extra time for a busy client to return the lease after a request's deadline, in seconds."""
 GRACE_PER_HINT = 2.0
-"""Twice the hinted latency, because an orphaned request may be slower than a typical request."""
+"""`orphan_grace_s` as a multiple of `latency_hint_s`. It is more than 1 because an orphaned request
+may be slower than a typical one."""
 
 
 def keys_of_models(
@@ -332,7 +337,7 @@ def keys_of_models(
         provider: The provider itself.
 
     Raises:
-        ConfigError: A model names an unknown key.
+        ConfigError: A model's list of keys is empty, repeats a key, or contains an unknown one.
     """
     return tuple(
         chosen_keys(location.at("model").item(index).at("keys"), model.keys, provider.keys)
@@ -341,15 +346,15 @@ def keys_of_models(
 
 
 def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook) -> list[Lane]:
-    """Make the lanes of a provider by model, instance and key, in the order of the file.
+    """Make the lanes of a provider, ordered by model, then instance, then key, as in the file.
 
-    Adds the provider's limits to `book`, outermost first. If the provider lists a key twice, its
+    Adds the provider's limits to `book`, outermost first. If the provider lists a key twice, the
     `per_key` bounds apply to that key only once.
 
     Args:
-        of: The provider.
-        one_key: The keys of the whole pool.
-        book: Already contains the limit of the whole pool, if there is one.
+        of: The provider and its table.
+        one_key: All keys in the pool, by listing.
+        book: The limits made so far, which include the limit of the whole pool, if there is one.
 
     Raises:
         ConfigError: A bound is not allowed.
@@ -402,9 +407,10 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
 
 
 def _families(location: Location, table: ProviderTable, *, bounded: bool) -> list[str]:
-    """Return the family of each model of a provider. Models in a family share `per_key_model`.
+    """Return the family of each of a provider's models.
 
-    By default, each model forms its own family, which has the name of the model.
+    Models in the same family share the `per_key_model` limit of each key. By default, each model
+    forms its own family, which has the name of the model.
 
     Raises:
         ConfigError: A name is not allowed, there is no `per_key_model` to share, or models in a
@@ -430,7 +436,7 @@ def _families(location: Location, table: ProviderTable, *, bounded: bool) -> lis
 def _names_of(
     provider: str, keys: Sequence[Key], one_key: Mapping[Listing, OneKey]
 ) -> dict[str, list[str]]:
-    """For each of these keys, all names under which the provider lists the same key."""
+    """For the name of each of these keys, all names under which the provider lists that key."""
     names: dict[str, list[str]] = {}
     found = {}
     for key in keys:
@@ -462,7 +468,7 @@ def _lane(
 
 
 def _graces_s(provider: Provider, model: Model) -> tuple[float, float | None]:
-    """`orphan_grace_s` and `longest_grace_s` of a model's lanes."""
+    """The `orphan_grace_s` and `longest_grace_s` of each of a model's lanes."""
     if provider.is_simulated:
         return SIMULATED_GRACE_S, None
     if model.latency_hint_s is None:

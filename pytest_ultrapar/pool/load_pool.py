@@ -168,7 +168,7 @@ def _held(
 def _rate_modes(
     location: Location, whole: WholePoolTable, tables: Sequence[ProviderTable], sources: Sources
 ) -> list[RateMode]:
-    """The rate mode of each provider. The command line or environment sets one mode for all."""
+    """The rate mode of each provider; one from the command line or environment applies to all."""
     where = location.at("pool").at("rate_mode")
     found, origin, place = sources.resolve(Options.rate_mode, whole.rate_mode, where)
     word = check_word(place, str(found or RATE_MODES[0]), RATE_MODES)

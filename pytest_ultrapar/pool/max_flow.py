@@ -1,4 +1,4 @@
-"""The joint capacity of lanes whose limits overlap: a maximum flow."""
+"""Compute the joint capacity of lanes whose limits overlap, as a maximum flow."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _Room = dict[str, dict[str, float]]
 def max_flow(
     ways: Sequence[tuple[Sequence[str], Sequence[str]]], caps: Mapping[str, float]
 ) -> float:
-    """Return the exact maximum that all ways can carry together; an integer if all `caps` are.
+    """Return the exact maximum flow through all ways together; an integer if all `caps` are.
 
-    Source: Edmonds and Karp 1972, starting from a greedy flow, which adds one way after another. If
-    limits nest, the greedy flow is already the result. If they overlap, 300 lanes take a few
-    milliseconds.
+    The algorithm is from Edmonds and Karp 1972. It starts from a greedy flow, which fills one way
+    after another. If all limits are nested, the greedy flow is already the maximum. If limits
+    overlap, the search takes a few milliseconds for 300 lanes.
 
     Args:
-        ways: For each way, its limits (at least one) in two halves. In all first halves, a given
-            limit always comes directly after the same limit, or always comes first. In all second
-            halves, it always comes directly before the same limit, or always comes last.
+        ways: The limits on each way (at least one), in two halves. A limit in the first halves is
+            always first, or always comes directly after the same other limit. A limit in the second
+            halves is always last, or always comes directly before the same other limit.
         caps: The capacity of each limit.
     """
     room: _Room = defaultdict(dict)
@@ -46,7 +46,7 @@ def max_flow(
 
 
 def _send(room: _Room, arcs: Sequence[tuple[str, str]]) -> float:
-    """Use all the free capacity of a chain of limits, in a way that a later chain can undo."""
+    """Use all the free capacity of a chain of limits. A later chain can take some of it back."""
     amount = min(room[at][to] for at, to in arcs)
     for at, to in arcs:
         room[at][to] -= amount

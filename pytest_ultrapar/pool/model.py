@@ -18,7 +18,8 @@ from pytest_ultrapar.records import by_key
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
 SERVED = "*"
-"""A placeholder for the API name of a local server's only model, until the run has read it."""
+"""A placeholder for the API name of a local server's only model, until the run has read that
+name."""
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
 LatencyKind = Literal["fixed", "log-normal", "knee"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
@@ -30,11 +31,11 @@ class LimitKind:
 
     Attributes:
         word: The name of the field, also used in messages and columns.
-        counts: The unit: requests in flight, requests sent, or their input and output tokens.
+        counts: The unit: requests in flight, requests sent, or input and output tokens.
         bounds: The allowed range of the amount.
-        window_s: The amount applies to any window of this many seconds; 0 means at every moment.
-        per: The period in one word. A limit per `day` may apply to calendar days. Its sends are
-            not spaced: the whole amount may be used in the first minute.
+        window_s: The amount applies to any window of this many seconds; if 0, to every moment.
+        per: The period in one word. A limit per `day` may apply to calendar days. It does not space
+            sends: the whole amount may be used in the first minute.
     """
 
     word: str
@@ -55,7 +56,7 @@ class LimitKind:
 
     @property
     def is_spaced(self) -> bool:
-        """Whether sends are spaced by an interval that depends only on the amount."""
+        """Whether it spaces sends by an interval that depends only on the amount."""
         return self.counts == "requests" and not self.is_daily
 
     @property
@@ -85,8 +86,8 @@ LIMIT_KINDS = {
         LimitKind("tpd", "tokens", COUNT, 86_400.0, "day"),
     )
 }
-"""All kinds of limits by their words, which are also fields of `Limit`. All code that handles
-limits must use this table."""
+"""All kinds of limits by their words, which are also the names of fields in `Limit`. All code that
+handles limits must use this table."""
 
 
 class Row(NamedTuple):
@@ -109,9 +110,10 @@ class Limit:
         tpm: Input and output tokens in any window of 60 s, >= 1; None is unlimited.
         rpd: Sends per day, >= 1; None is unlimited.
         tpd: Input and output tokens per day, >= 1; None is unlimited.
-        day: The time zone of the calendar days for `rpd` and `tpd`; None means any 24 hours.
-        budget: Money that a run may spend over all its sessions, in the pool's currency; None is
-            unlimited. `rows` does not include it, because no provider counts money.
+        day: The time zone of the calendar days for `rpd` and `tpd`; None means any period of 24
+            hours.
+        budget: Money that a run may spend in all its sessions together, in the pool's currency;
+            None is unlimited. `rows` does not include it, because no provider counts money.
     """
 
     name: str
@@ -149,7 +151,7 @@ class Latency:
             draws times in the same way, but requests beyond the knee first wait for their turn.
         median_s: Seconds, >= 0.
         sigma: Standard deviation of the logarithm, >= 0; 0 for `fixed`.
-        knee: Requests that an instance processes at the same time, >= 1; only for `knee`.
+        knee: How many requests an instance processes at the same time, >= 1; only for `knee`.
     """
 
     kind: LatencyKind = "fixed"
@@ -246,11 +248,12 @@ class Provider:
 
     Attributes:
         api: The wire format, one of `registry.api_names`.
-        timeout_s: Total deadline for one request, > 0 seconds.
+        timeout_s: The maximum total time for one request, > 0 seconds.
         simulation_seed: Seed for the simulated provider's answers and latencies.
-        rate_mode: Whether the run uses the declared limits, or estimates limits below them.
-        patterns: Regular expressions that recognise this provider's refusals, in addition to
-            `apis/vocabulary.toml`. They are grouped by the meanings that this file defines.
+        rate_mode: Whether the run uses the declared limits, or estimates limits up to them.
+        patterns: Regular expressions that recognise this provider's refusals, in addition to those
+            in `apis/vocabulary.toml`. They are grouped by the meanings that are defined in that
+            file.
     """
 
     name: str
@@ -277,14 +280,14 @@ class Lane:
 
     Attributes:
         limits: Names of the limits that apply to it, outermost first.
-        orphan_grace_s: How long a seat stays taken after its holder has died, in seconds. The
+        orphan_grace_s: How many seconds a seat stays taken after its holder has died, because the
             provider may still be processing the request.
-        request_s: The longest time that a request can be in flight after it was sent, in seconds.
+        request_s: The longest time for which a sent request can be in flight, in seconds.
         longest_grace_s: The maximum for `orphan_grace_s`, if that value is a guess that grows with
             the lane's response times; None if it is not a guess.
         listed_as: If the file lists the lane's key more than once, all names of the key, joined;
             otherwise empty.
-        variable: The environment variable that holds its key, or None.
+        variable: The environment variable that holds the lane's key, or None.
     """
 
     lane_id: LaneId
@@ -301,12 +304,12 @@ class Lane:
 
     @property
     def key_name(self) -> str:
-        """The name of its key for display, with all names of that key: `lab/key0 + other/key0`."""
+        """The name of the lane's key as shown, or all its names: `lab/key0 + other/key0`."""
         return self.listed_as or f"{self.provider}/{self.key}"
 
     @property
     def key_title(self) -> str:
-        """Its key for messages: the name, and the environment variable that a user can correct."""
+        """The lane's key in messages: its name, and the variable (if any) that a user can fix."""
         return f"key {self.key_name}" + (f" (environment {self.variable})" if self.variable else "")
 
 
@@ -324,11 +327,14 @@ class Pool:
     """All providers, models, keys and limits that a run can use.
 
     Attributes:
-        path: The file as the user gave it; without a file, the option that names the models.
-        digest: SHA-256 (hex) of the file's bytes. The file contains no secret.
+        path: The path of the file, as the user wrote it; without a file, the option that names the
+            models.
+        digest: SHA-256 (hex) of the file's bytes. It can be shown, because the file contains no
+            secret.
         lanes: All lanes, in the order of the file.
         limits: All limits by name, in the rate mode of their provider.
-        held: The limits that its simulated providers enforce, if they differ from `limits`.
+        held: The limits that the simulated providers enforce; empty if these are the same as
+            `limits`.
         undivided: The limits before this shard got its part of them; empty without shards.
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless the command line or the environment sets them.
@@ -338,7 +344,8 @@ class Pool:
         prices: The token prices of each model at each provider, if known.
         price_book: The source of prices that the file omits, or None.
         roles: The model of each role, in the order of the file.
-        caseless: Names of the models that get no cases of their own, because they only have roles.
+        caseless: Names of the models that get no cases of their own, because they serve only in
+            roles.
     """
 
     path: str
@@ -374,13 +381,13 @@ class Pool:
 
     @property
     def rate_mode(self) -> Literal["fixed", "adaptive", "mixed"]:
-        """The rate mode that all providers have; `mixed` if they differ."""
+        """The rate mode of all providers; `mixed` if their modes differ."""
         modes = {provider.rate_mode for provider in self.providers}
         return modes.pop() if len(modes) == 1 else "mixed"
 
     @property
     def is_simulated(self) -> bool:
-        """Whether any answer of this pool comes from the simulated provider."""
+        """Whether this pool contains a simulated provider."""
         return any(provider.is_simulated for provider in self.providers)
 
     @property
@@ -403,7 +410,7 @@ class Pool:
         return tuple(lane for lane in self.lanes if lane.model == model)
 
     def seats(self, lanes: Sequence[Lane]) -> int | None:
-        """The exact maximum of requests in flight on all `lanes` together; None is unlimited."""
+        """The exact maximum number of requests in flight on `lanes` together; None is unlimited."""
         caps = {
             name: workers
             for name in {name for lane in lanes for name in lane.limits}
@@ -415,8 +422,8 @@ class Pool:
     def most(self, lanes: Iterable[Lane], caps: Mapping[str, float]) -> float:
         """The exact maximum that `lanes` can carry together; infinity if a lane has no limit.
 
-        There are two groups of limits: limits of keys, and all others. Limits in the same group
-        nest, but limits in different groups overlap. Therefore the maximum is a maximum flow from
+        There are two groups of limits: limits of keys, and all others. Limits in the same group are
+        nested, but limits in different groups overlap. Therefore the maximum is a maximum flow from
         the keys to the pool.
 
         Args:
@@ -435,7 +442,8 @@ class Pool:
 
 
 ADDRESS = "address"
-"""The name of the effective value that contains the address of a model's servers."""
+"""The last word in the name of an effective value that contains the address of a model's
+servers."""
 
 
 def answered_by(pool: Pool) -> dict[str, str]:
@@ -450,7 +458,7 @@ def answered_by(pool: Pool) -> dict[str, str]:
 
 
 def answer_settings(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) -> dict[str, str]:
-    """Return the settings that affect answers, for each model of the run.
+    """Return the settings that affect answers, for each model in the run.
 
     These are `max_tokens` and `parameters`. Deadlines are not included, because a request that
     misses its deadline gets no answer.
@@ -476,9 +484,10 @@ def answer_settings(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) 
 
 
 def addresses(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) -> dict[str, str]:
-    """Return the addresses of the models of a run, in the same form as `answer_settings`.
+    """Return the addresses of a run's models, in the same form as `answer_settings`.
 
-    Runs of earlier versions did not record addresses. A simulated provider has no address.
+    Models without a recorded address are left out. Earlier versions did not record addresses, and a
+    simulated provider has no address.
     """
     values = _values(effective)
     names = {label: f"{label} {ADDRESS}" for label in _labels(lanes)}
@@ -490,7 +499,7 @@ def _labels(lanes: Iterable[Lane]) -> list[str]:
 
 
 def _values(effective: Iterable[EffectiveValue]) -> dict[str, str]:
-    """The values by name. If a provider has several tables for a model, its values are joined."""
+    """The values by name. If a provider has several tables for a model, their values are joined."""
     found = by_key((one.name, str(one.value)) for one in effective)
     return {name: " and ".join(sorted({*values})) for name, values in found.items()}
 

@@ -1,7 +1,7 @@
 """Exact money: whole trillionths of the pool's currency, so that sums have no rounding error.
 
 If a price per million tokens has at most six decimals, the price per token is a whole number of
-trillionths. Amounts of up to 9,000,000.00 of the currency fit into 64 bits.
+trillionths. Amounts of up to 9,000,000.00 in the currency fit into 64 bits.
 """
 
 from __future__ import annotations

@@ -37,11 +37,11 @@ _THIS_MACHINE = frozenset(("localhost", "127.0.0.1", "::1"))
 def check_base_url(location: Location, url: str) -> str:
     """Return the URL without a trailing slash, if it is https, or http to this machine.
 
-    Messages never show the whole URL, because users paste keys into URLs.
+    Messages never show the whole URL, because users sometimes paste keys into URLs.
 
     Raises:
-        ConfigError: It is not an absolute URL of that kind, or it contains a user name, password,
-            query or fragment.
+        ConfigError: It is not an absolute URL of that kind, its host is not allowed, or it contains
+            a user name, password, query or fragment.
     """
     if not url or len(url) > _URL_CHARS or any(c in " \\" or not c.isprintable() for c in url):
         location.refuse(
@@ -95,7 +95,7 @@ def server_of(url: str) -> str:
     """Return the host and port of a checked URL in a canonical form: `api.example.com:443`.
 
     `localhost`, `127.0.0.1` and `[::1]` count as the same host. If the port is missing, the
-    scheme's default is used. Other names are not resolved, so two names of one server count as two
+    scheme's default is used. Other names are not resolved, so two names for one server count as two
     servers.
     """
     parts = urlsplit(url)
@@ -153,10 +153,10 @@ def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Prox
     """Parse the URL of a proxy.
 
     Args:
-        location: The place of the URL, for messages. They never show the URL itself.
+        location: The place of the URL, for messages, which never show the URL itself.
         text: The URL.
         may_hold_secret: Whether the URL may contain a user name and password, and may omit
-            `http://`, as environment variables for proxies usually do.
+            `http://`, as is usual in environment variables for proxies.
 
     Raises:
         ConfigError: The text is not such a URL.
@@ -184,7 +184,7 @@ def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Prox
 
 
 def goes_around(url: str, exceptions: str) -> bool:
-    """Whether `NO_PROXY` (hosts, `.suffixes`, `host:port`, `*`) exempts this https address."""
+    """Whether `NO_PROXY` (hosts, `.suffixes`, `host:port`, `*`) exempts an https address."""
     from urllib import request  # noqa: PLC0415 - 20 ms, rarely needed
 
     parts = urlsplit(url)
@@ -233,8 +233,8 @@ def route_to(network: Network, url: str, environ: Mapping[str, str], location: L
     """Return the route to a checked URL.
 
     The pool's settings override the environment, which applies only with `trust_env`. http is
-    allowed only to this machine. Such a request never uses a proxy, because the key would then
-    leave the machine unencrypted.
+    allowed only to this machine. Such a request never uses a proxy, because through a proxy, the
+    key would leave the machine unencrypted.
 
     Args:
         network: The provider's settings.
@@ -277,7 +277,7 @@ def tls_context(trust: Trust, default: Callable[[], ssl.SSLContext]) -> ssl.SSLC
 
 
 def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
-    """Check the files and variables on which the routes to all providers with lanes depend.
+    """Check the files and variables that determine the routes to all providers with lanes.
 
     Raises:
         ConfigError: A file is missing, unreadable or invalid, the variable for a proxy is unset, or
@@ -324,7 +324,7 @@ def route_variables(network: Network) -> tuple[str, ...]:
 
 
 def place_of(pool: Pool, index: int) -> Location:
-    """The location of the provider's table, by the provider's index in the pool."""
+    """The location of a provider's table, given the provider's index in the pool."""
     return Location(pool.path).at("provider").item(index)
 
 
@@ -361,7 +361,7 @@ def _proxy(
 
 
 def _check(trust: Trust, network: Network, location: Location) -> None:
-    """Load the files one by one, and refuse the first that is wrong."""
+    """Load the files one by one, and refuse the first one that is unreadable or invalid."""
     import ssl  # noqa: PLC0415 - only https uses it
 
     of_ca = location.at("ca_file")
@@ -408,7 +408,7 @@ def build_network(
 
     Raises:
         ConfigError: The provider is simulated or has no https address, `client_key` is set without
-            `client_cert`, both `proxy` and `proxy_env` are set, or a URL is invalid.
+            `client_cert`, both `proxy` and `proxy_env` are set, or a value is not allowed.
     """
     given = [field for field in _FIELDS if getattr(table, field) is not None]
     if not given:
@@ -440,7 +440,7 @@ def build_network(
 
 
 def _note_environment(name: str, network: Network, sources: Sources) -> None:
-    """Record the values from the environment, and a proxy's address without its password."""
+    """Record the values from the environment. A proxy's address is recorded without credentials."""
     environ = sources.environ
     ca_file = environ.get(CA_VARIABLE)
     if network.trust_env and network.ca_file is None and ca_file:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def with_book_prices(pool: Pool) -> Pool:
-    """Return the pool with prices from its price book, for models without prices in the file.
+    """Return the pool, with prices from its price book for models without a price in the file.
 
     Raises:
         ConfigError: The book is not installed.
@@ -48,9 +48,10 @@ def with_book_prices(pool: Pool) -> Pool:
 
 
 def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPrice | None:  # noqa: ANN401 - a package that may not be installed
-    """The book's prices for a model; None if the model is missing or its instances differ in price.
+    """The prices of a model in the book; None if it is not listed or its instances differ in price.
 
-    Only the address identifies a server: another company may offer the same API at other prices.
+    A server is identified by its address alone: another company may offer the same API at other
+    prices.
     """
     found: set[tuple[Tier, ...]] = set()
     for instance in model.instances:
@@ -69,7 +70,7 @@ def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPri
 
 
 def _tiers(price: Any) -> tuple[Tier, ...]:  # noqa: ANN401 - as above
-    """The prices by prompt length, beginning at 0; empty if a price is missing."""
+    """The prices by prompt length, from 0 tokens; empty if the input or output price is missing."""
     parts = [
         getattr(price, name, None)
         for name in ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
@@ -95,7 +96,7 @@ def _at(part: Any, start: int) -> Any:  # noqa: ANN401 - as above
 
 
 def check_budgets(pool: Pool) -> None:
-    """Check that the price of each model under a budget is known.
+    """Check that each model to which a budget applies has a known price.
 
     Raises:
         ConfigError: A price is unknown; the message names the model and the fields to fill in.

@@ -64,8 +64,8 @@ def build_parameters(
 ) -> dict[str, str | None]:
     """Return the name under which each parameter is sent; None means that it is not sent.
 
-    The model's entry for a parameter overrides the provider's. With `true`, a parameter is sent
-    under its own name.
+    The model's entry for a parameter overrides the provider's. If the entry is `true`, the
+    parameter is sent under its own name and is not in the result.
 
     Raises:
         ConfigError: The client sets the parameter itself, or a name is not valid.
@@ -149,7 +149,7 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
 
 
 def mean_s(latency: Latency) -> float:
-    """The mean of a latency model in seconds, not counting the time that requests wait for a turn.
+    """The mean of a latency model in seconds, without the time that requests wait for their turn.
 
     Source: mean of a log-normal distribution, exp(mu + sigma**2 / 2) with mu = log(median).
     """
@@ -174,19 +174,20 @@ def build_instances(
 ) -> tuple[Instance, ...]:
     """Return the instances of a model: those that it lists, or one for each of its ports.
 
-    The instance of a port is named `<model>:<port>`.
+    The instance on a port is named `<model>:<port>`. A model with neither a list nor ports has one
+    instance.
 
     Args:
         location: The model's place in the file.
         table: The model's table.
         provider: The provider's table.
         server: The provider's URL and metrics URL. An instance with its own `base_url` does not use
-            this metrics URL. The instance of a port uses both URLs with its own port.
+            this metrics URL. The instance on a port uses both URLs, but with this port.
         ports: The model's ports; None if it does not set any.
 
     Raises:
-        ConfigError: A name or URL is not allowed, the list is empty, or ports are combined with a
-            list or with a provider that has no URL.
+        ConfigError: A name or URL is not allowed, the list of instances is empty, or ports are
+            combined with such a list or with a provider that has no URL.
     """
     api_name = table.name
     if table.api_name is not None:
@@ -293,7 +294,7 @@ def build_model(
         sources: Provides the variables and records the origins.
 
     Raises:
-        ConfigError: Something about the model is not allowed.
+        ConfigError: Something in the model's table is not allowed.
     """
     location, table = provider_place.at("model").item(index), provider.model[index]
     # A name may contain `/` only if the model lists its instances: ids then contain their names.
@@ -353,7 +354,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     """Make the provider that a table describes, and record its numbers in `sources`.
 
     Raises:
-        ConfigError: Something about the provider is not allowed.
+        ConfigError: Something in the provider's table is not allowed.
     """
     name = check_name(location.at("name"), table.name)
     if name == "pool":

@@ -1,4 +1,7 @@
-"""Roles: models that cases use in addition to the model under test; they get no cases."""
+"""Roles: models that cases use in addition to the model under test.
+
+By default, no cases are made for a model that has a role.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ _NOTED = "role {} model"
 
 
 def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[str, str]:
-    """Return the model of each role, in the order of the file, and record it in `sources`.
+    """Return the model of each role, in the order of the file, and record the roles in `sources`.
 
     Raises:
-        ConfigError: The name of a role cannot be used in columns, or a role names an unknown model.
+        ConfigError: A role's name cannot be part of a column name, or its model is unknown.
     """
     names = list(dict.fromkeys(table.name for _, table in _models(location, file)))
     roles = {}
@@ -50,7 +53,7 @@ def roles_of(effective: Iterable[EffectiveValue]) -> dict[str, str]:
 
 
 def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) -> Iterator[str]:
-    """Yield a sentence for each role that both runs have, but with different models."""
+    """Yield a sentence for each role that exists in both runs, but with different models."""
     models = roles_of(then)
     for role, model in roles_of(now).items():
         if models.get(role, model) != model:
@@ -60,7 +63,9 @@ def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) 
 def models_without_cases(
     location: Location, file: PoolFile, roles: Mapping[str, str]
 ) -> frozenset[str]:
-    """Names of the models that get no cases, according to `subject`; by default, those with a role.
+    """The names of the models that get no cases: by default, those that have a role.
+
+    The field `subject` in a model's table overrides this default.
 
     Raises:
         ConfigError: `subject` differs between two tables of one model, or no model gets cases.

@@ -25,23 +25,24 @@ _OF_OTHER_TOOLS = re.compile(
 _GITHUBS = re.compile(
     r"(.+\.)?(github\.ai|github\.com|githubcopilot\.com)|models\.inference\.ai\.azure\.com"
 )
-"""Hosts of models for which GitHub's own tokens are valid."""
+"""Hosts that serve models and accept GitHub's own tokens."""
 
 
 def refuse_of_others(location: Location, variable: str, hosts: Collection[str] = ()) -> None:
     """Check that a variable named in a pool file does not hold another tool's credential.
 
-    To use such a credential on purpose, a user copies it to another variable. No field of the file
-    can allow it, because the user may not have written the file.
+    To use such a credential on purpose, a user copies it to another variable. No field in the
+    file can allow it, because someone other than the user may have written the file.
 
     Args:
         location: The place where the file names the variable.
         variable: The name of the variable.
-        hosts: All hosts that would receive its value, if they are known for certain.
+        hosts: All hosts that would receive the variable's value; empty unless they are known for
+            certain.
 
     Raises:
-        ConfigError: The variable holds such a credential, and its value may go to a host that does
-            not belong to the tool.
+        ConfigError: The variable holds such a credential. A GitHub token is allowed if there are
+            `hosts` and all of them accept it.
     """
     if not _OF_OTHER_TOOLS.fullmatch(variable):
         return
@@ -98,7 +99,8 @@ def read_secrets(
         models: Only keys that serve one of these models are read; None means the keys of all lanes.
 
     Raises:
-        ConfigError: Variables are unset or empty (all are named), or a value cannot be a key.
+        ConfigError: Variables are unset or empty (the message names all of them), or a value cannot
+            be a key.
     """
     serving = {
         (lane.provider, lane.key) for lane in pool.lanes if models is None or lane.model in models

@@ -1,4 +1,4 @@
-"""The models of local servers, as `GET /models` lists them."""
+"""The models on local servers, as listed by `GET /models`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AGAIN_S = 0.25
 
 
 class Wait(NamedTuple):
-    """The maximum wait for a server that refuses connections, and a callback for progress."""
+    """The maximum wait for a server that refuses connections, and a callback to report progress."""
 
     at_most_s: float
     tell: Callable[[str, str, float], object] = lambda *_: None
@@ -39,12 +39,13 @@ def served_models(
 
     Args:
         base_url: An http URL on this machine.
-        timeout_s: Timeout for each step, and for the whole answer if it arrives in pieces.
-        how: The end of an error message, which says what to do.
-        wait: How long to wait if no connection can be made.
+        timeout_s: The time-out for each network operation, and for the whole answer if it arrives
+            in pieces.
+        how: Advice to append to an error message.
+        wait: How long to keep trying if no connection can be made.
 
     Raises:
-        ConfigError: The server does not list its models.
+        ConfigError: No server answers, or the server does not list its models.
     """
     from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - for few pools
 
@@ -75,15 +76,15 @@ def served_models(
 
 
 def unnamed(pool: Pool) -> set[str]:
-    """The models whose API names the run must still read from a server."""
+    """The names of the models whose API names must still be read from a server."""
     models = (model for provider in pool.providers for model in provider.models)
     return {one.name for one in models if any(own.api_name == SERVED for own in one.instances)}
 
 
 def with_served_names(pool: Pool, wait: Wait = NO_WAIT) -> Pool:
-    """Return the pool with the API names of its `SERVED` models, as the servers list them.
+    """Return the pool, with each placeholder `SERVED` replaced by the API name that a server lists.
 
-    Only servers that have a lane in the pool get a request, so the pool may be limited to the lanes
+    Only servers that have a lane in the pool get a request, so the pool may be reduced to the lanes
     that the run uses.
 
     Args:

@@ -1,4 +1,4 @@
-"""Read values from the command line and the environment, with the table of settings."""
+"""Read settings from the command line and the environment, using the table of settings."""
 
 from __future__ import annotations
 
@@ -63,13 +63,14 @@ def settle(
     file: Mapping[str, object] = _NOTHING,
     file_name: str = "pool.toml",
 ) -> Options:
-    """Return all settings with their origins. Each value is checked on its own.
+    """Return all settings with their origins. Each value is checked, but not against other values.
 
     Args:
-        given: The parsed options of the command line, by name; None means not given.
+        given: The parsed options from the command line, by name; None means not given.
         environ: The environment's variables, usually `os.environ`.
-        file: Values from the pool file by name, for settings that are not the pool's own.
-        file_name: The name of the pool file in origins.
+        file: The values in the pool file by name, except for the settings that `Sources.resolve`
+            resolves.
+        file_name: The pool file's name, as origins show it.
 
     Raises:
         ConfigError: A value is not allowed; the message names the option or variable, the value
@@ -97,7 +98,7 @@ def settle(
 
 
 def effective(options: Options) -> tuple[EffectiveValue, ...]:
-    """Return the values in force with their origins, as the manifest and the header show them."""
+    """Return the values in force that the manifest and the header show, with their origins."""
     return tuple(
         EffectiveValue(row.key, getattr(value, "setting", value), options.origin[row.name])
         for row in SETTINGS
@@ -124,8 +125,8 @@ def resolve(
         command_line: The option's value; None if it was not given.
         environment: The variable's value, parsed by `read_environment`; None if it is not set.
         file: The value in the pool file; None if it is not set.
-        variable: The variable that is set; by default, `row.variable`.
-        file_name: The name of the pool file in the origin.
+        variable: The name of the variable that is set; by default, `row.variable`.
+        file_name: The pool file's name, as origins show it.
     """
     if command_line is not None:
         return command_line, Origin(COMMAND_LINE, row.option)
@@ -152,7 +153,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _variable(row: Setting[Any], environ: Mapping[str, str]) -> str:
-    """The variable that sets this setting, or an empty string."""
+    """The name of the variable that contains a value for this setting, or an empty string."""
     return next((name for name in row.variables if environ.get(name, "").strip()), "")
 
 
@@ -217,7 +218,7 @@ def parse_repeats(location: Location, text: str) -> Repeats:
         text: The user's text, without leading and trailing blanks.
 
     Raises:
-        ConfigError: It has another form, or a number is out of bounds.
+        ConfigError: The text has another form, or a number is out of range.
     """
     found = _REPEATS.fullmatch(text)
     if found is None:
@@ -230,12 +231,12 @@ def parse_repeats(location: Location, text: str) -> Repeats:
 
 
 def parse_which(location: Location, text: str) -> WhichLog:
-    """Parse the setting that selects the workers with a debug log.
+    """Parse the setting that selects which workers write a debug log.
 
-    It is `all`, `off`, or the number of one worker, from 1.
+    The text is `all`, `off`, or the number of one worker, counted from 1.
 
     Raises:
-        ConfigError: The text has another form.
+        ConfigError: The text has another form, or the number is out of range.
     """
     if text in {"all", "off"}:
         return WhichLog(is_on=text == "all")
@@ -269,8 +270,8 @@ def parse_shard(location: Location, text: str) -> Shard:
 
 
 _ENTRY_CHARS = 12
-"""Entries longer than this are not ports. Messages do not show them, because `ports_env` may name a
-key's variable by mistake.
+"""An entry with more characters is not a port. Messages do not show it, because `ports_env` may by
+mistake name a variable that holds a key.
 """
 
 
@@ -319,14 +320,15 @@ def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Settings for the pool from the command line and the run. None means not given.
+    """Settings for the pool, from the command line and from suites. None means not given.
 
     Attributes:
-        max_workers: `--ultrapar-max-workers`, requests in flight over the whole pool.
+        max_workers: `--ultrapar-max-workers`, the maximum number of requests in flight over the
+            whole pool.
         rate_mode: `--ultrapar-rate-mode`, `fixed` or `adaptive`.
-        budget: `--ultrapar-budget`, money for the whole run.
-        prompt_types: Counts the prompt types that the run selects; returns None if no suite has
-            prompt types.
+        budget: `--ultrapar-budget`, the money that the whole run may spend.
+        prompt_types: A function that counts the prompt types that the run selects. It returns None
+            if no suite has prompt types.
     """
 
     max_workers: int | None = None
@@ -343,7 +345,7 @@ class Sources:
         overrides: The settings from the command line.
         environ: All environment variables, because `ports_env` may name any of them.
         environment: The values of the plugin's own variables, by setting name.
-        file_name: The name of the pool file in origins.
+        file_name: The pool file's name, as origins show it.
         effective: The values that have been recorded so far.
     """
 
@@ -354,7 +356,7 @@ class Sources:
     effective: list[EffectiveValue] = field(default_factory=list)
 
     def note(self, name: str, value: str | float | None, origin: str | None = None) -> None:
-        """Record a value in force and its origin, by default the file. None is not recorded."""
+        """Record a value in force and its origin (by default, the file). None is not recorded."""
         if value is not None:
             self.effective.append(EffectiveValue(name, value, origin or self.file_name))
 

@@ -3,12 +3,12 @@
 `Options` is both the table and the type: a row is an attribute with its type, option, variable,
 range, default and help. `Options.seed` is the row, and `options.seed` is the value in force.
 pytest's parser (`session/options.py`), the code that reads and checks values
-(`pool/setting_values.py`) and the test of the documentation use `SETTINGS`. A new setting requires
+(`pool/setting_values.py`) and the test for the documentation use `SETTINGS`. A new setting requires
 one row here, and the code that reads `options.<name>`.
 
 Every pytest run imports this module, with or without a pool, so it must not import anything heavy.
-For the same reason `Options` is not a dataclass, which would take 1.4 ms for this many fields: half
-of the plugin's cost.
+For the same reason `Options` is not a dataclass. Creating a dataclass with this many fields would
+take 1.4 ms, half of the plugin's total cost.
 """
 
 from __future__ import annotations
@@ -46,14 +46,17 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 ONE_AT_A_TIME: tuple[Mode, ...] = ("serial", "rotate")
 """The modes that run one case at a time."""
 PHASE: Mode = "phase"
-"""The mode that follows a benchmark's rules. It accepts only policies that are offered for it."""
+"""The mode that follows a benchmark's rules. It accepts only policies offered for this mode."""
 RATE_MODES: tuple[RateMode, ...] = get_args(RateMode)
 EPISODE_TIMEOUT_S = 900.0
 WAIT_FOR_SERVERS = Bounds(at_least=0, at_most=7 * 86_400)
 
 
 class _Written:
-    """A value with a text form, `setting`. Two values are equal if their text forms are equal."""
+    """A value that users write as `setting`.
+
+    Two values of the same class are equal if users write them in the same way.
+    """
 
     __slots__ = ()
     setting: Any
@@ -73,8 +76,9 @@ class Repeats(_Written):
 
     Attributes:
         n: The number of repetitions, >= 1.
-        n_first: Repeat only cells that have one of the first `n_first` values (>= 1) of the
-            parameter named by `repeats_over` in the suite's mark; None means all values.
+        n_first: How many values of a parameter, >= 1: only cells with one of its first `n_first`
+            values are repeated. `repeats_over` in the suite's mark names the parameter. None means
+            all values.
     """
 
     __slots__ = ("n", "n_first")
@@ -85,15 +89,15 @@ class Repeats(_Written):
 
     @property
     def setting(self) -> int | str:
-        """The text form that the user writes: 20, or `20x3`."""
+        """The value as users write it: 20, or `20x3`."""
         return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
 
 
 class Shard(_Written):
-    """One of `n` parts of the cases and limits of a run.
+    """One of the `n` parts into which the cases and limits of a run are divided.
 
     Attributes:
-        k: The number of the part, from 1; 0 means `auto`, until the environment has been read.
+        k: The number of this part, counted from 1. While the shard `is_auto`, both numbers are 0.
         n: The number of parts.
     """
 
@@ -110,7 +114,7 @@ class Shard(_Written):
 
     @property
     def setting(self) -> str:
-        """The text form that the user writes: `2/4`."""
+        """The value as users write it: `2/4`, or `auto`."""
         return "auto" if self.is_auto else f"{self.k}/{self.n}"
 
     @property
@@ -124,7 +128,7 @@ class WhichLog(_Written):
 
     Attributes:
         is_on: Whether any worker writes one.
-        number: The only worker that writes one, counted from 1: `gw0` is 1, `gw1` is 2; without
+        number: The number of the only worker that writes one. `gw0` is 1, `gw1` is 2; without
             xdist, `main` is 1. None means all workers. Counting starts at 1, so that
             `DEBUG_PROCESS_NUM=1` names a process in every run.
     """
@@ -137,7 +141,7 @@ class WhichLog(_Written):
 
     @property
     def setting(self) -> int | str:
-        """The text form that the user writes: `off`, `all`, or a number."""
+        """The value as users write it: `off`, `all`, or a number."""
         if not self.is_on:
             return "off"
         return "all" if self.number is None else self.number
@@ -147,14 +151,14 @@ class WhichLog(_Written):
         return self.is_on and self.number in {None, number_of(worker)}
 
     def check(self, n_workers: int, origin: str) -> None:
-        """Check that the run starts the selected worker.
+        """Check that the run has a worker with the selected number.
 
         Args:
             n_workers: The number of workers in the run.
             origin: The option or variable that selects the worker.
 
         Raises:
-            ConfigError: The run has fewer workers.
+            ConfigError: The number is greater than the number of workers.
         """
         if self.number is not None and self.number > n_workers:
             refuse(
@@ -176,27 +180,28 @@ def number_of(worker: str) -> int:
 
 
 class Setting(Generic[T]):
-    """A row of the table. `Options.seed` is a row, and `options.seed` is its value.
+    """A row in the table. `Options.seed` is a row, and `options.seed` is its value.
 
     Attributes:
-        name: The name of the attribute of `Options`.
-        spelling: The option with its metavar, as it is documented: `--ultrapar-check [WORD]`.
+        name: The name of the attribute in `Options`.
+        spelling: The option with its metavar, as documented: `--ultrapar-check [WORD]`.
         option: `--ultrapar-...`; empty for a setting that only has a variable.
         metavar: The placeholder after the option; empty for a flag.
         help: The text for `pytest --help`, without default and variable.
         default: The value in force if no source sets one, or None.
         kind: The type that texts are converted to; by default the type of `default`, or `str` if
-            that is None.
+            `default` is None.
         by_default: The default in words, if the value alone would not be clear.
-        variable: The environment variable, if any; `variables` adds the plugin's own name.
+        variable: The environment variable, if any; `variables` adds `ULTRAPAR_<OPTION>`.
         by_truth: If the variable is a switch, the values that "true" and "false" stand for.
         file: The field in the pool file's table `[pool]`, if there is one.
         ini: The name in pytest's configuration, if the setting is read there, too.
-        between: The range of a number, or of each number in a text such as `5%`.
+        between: The range of a number, or of each number in a text such as `20x3`. Percentages have
+            a range of their own.
         choices: The allowed words.
         bare: The value to use if the option is written without one; set only if that is allowed.
-        is_recorded: Whether the manifest lists the value and its origin among the settings. It does
-            not list names of files and runs there, because it has other fields for them.
+        is_recorded: Whether the manifest lists the value and its origin among the settings. Names
+            of files and runs are not listed there, because the manifest has other fields for them.
     """
 
     name = ""
@@ -218,7 +223,7 @@ class Setting(Generic[T]):
         bare: str | None = None,
         is_recorded: bool = False,
     ) -> None:
-        """Make a row; `said` is the help."""
+        """Make a row; `said` becomes `help`."""
         self.spelling = spelling
         self.option, _, metavar = spelling.partition(" ")
         self.metavar = metavar.strip("[]") if bare is not None else metavar
@@ -254,7 +259,7 @@ class Setting(Generic[T]):
 
     @property
     def key(self) -> str:
-        """The name in the manifest and header: the option without its unit (`episode_timeout`)."""
+        """The name in manifest and header: the option without its metavar (`episode_timeout`)."""
         return self.option.removeprefix("--ultrapar-").replace("-", "_") or self.name
 
     @property
@@ -274,7 +279,7 @@ class Setting(Generic[T]):
 
     @property
     def default_text(self) -> str:
-        """The default in words, or an empty string."""
+        """The default as text for the help, or an empty string."""
         if self.by_default is not None:
             return self.by_default
         if isinstance(self.default, float):
@@ -631,11 +636,12 @@ class Options:
     debug_process_num: Setting[int | None] = Setting(
         kind=int, between=PROCESS_NUM, variable="DEBUG_PROCESS_NUM"
     )
-    """The only worker to which `DEBUG_LOG=true` applies. This setting has no effect on its own."""
+    """The number of the only worker to which `DEBUG_LOG=true` applies. This setting has no effect
+    on its own."""
     use_multi_vllm: Setting[bool | None] = Setting(kind=bool, variable="USE_MULTI_VLLM")
     """False means that only the first of several ports is used."""
     vllm_ports: Setting[Ports | None] = Setting(kind=Ports, variable="VLLM_PORTS")
-    """Used only if a pool names it in `ports_env`, but always checked."""
+    """Used only if a pool names this variable in `ports_env`. The value is always checked."""
 
     def __init__(self, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
         """Make the settings.

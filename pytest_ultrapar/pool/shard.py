@@ -1,7 +1,7 @@
-"""Shards: part K of N of a run, with its part of every limit. Shards do not need a server.
+"""Shards: part K of N of a run, with its own part of every limit. Shards do not need a server.
 
-N independent runs together stay within a limit if each stays within its part, and the sum of the
-parts does not exceed the limit. Limits are divided into whole units, and the first shards get the
+N independent runs together stay within a limit if each stays within its part, and if the parts add
+up to no more than the limit. Limits are divided into whole units, and the first shards get the
 remainder: if a limit has A units, shard K of N gets floor(A / N), plus one if K <= A mod N.
 """
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 MOST_WINDOWS = 1_000_000
 """A fractional rate becomes a whole number of units over at most this many windows, because the
-smallest rate in a pool is 0.000001 per window."""
+smallest rate that a pool may set is 0.000001 per window."""
 _DIGITS = 9
-"""No CI system starts so many jobs that their number has more digits."""
+"""The maximum number of digits in a job's number; no CI system starts 10^9 jobs or more."""
 
 
 # -- the number of the shard -----------------------------------------------------------------------
@@ -38,20 +38,20 @@ _SYSTEMS = (
     ("CircleCI", "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL"),
     ("Slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
 )
-"""Systems that start N jobs, each with its variables for the job's number and for N."""
+"""Systems that start N jobs, and each system's variables for a job's number and for N."""
 
 
 def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tuple[Shard, str]:
-    """Return the shard and its origin. `auto` is read from the variables of the CI system.
+    """Return the shard and its origin. The CI system's variables define the shard for `auto`.
 
     Args:
         shard: The shard as the user wrote it.
         environ: The environment's variables.
-        origin: The option or variable that set it.
+        origin: The option or variable that set the shard.
 
     Raises:
-        ConfigError: For `auto`, no system or several systems define a shard, or the number is out
-            of range.
+        ConfigError: For `auto`, no system or more than one system defines a shard, or a system's
+            variables do not describe a valid shard.
     """
     if not shard.is_auto:
         return shard, origin
@@ -107,7 +107,8 @@ def share_of(amount: int, shard: Shard) -> int:
 def whole_units(amount: float) -> tuple[int, int]:
     """Convert an amount per window to (whole units, number of windows): 1.5 becomes 3 in 2 windows.
 
-    `Pacer` enforces fractional rates in this form. The result never exceeds the amount.
+    `Pacer` enforces fractional rates in this form. The result exceeds the amount by at most one
+    billionth, if at all.
     """
     found = Fraction(str(amount)).limit_denominator(MOST_WINDOWS)
     if found > Fraction(str(amount)) * (1 + Fraction(1, 10**9)):
@@ -119,7 +120,7 @@ def divided(pool: Pool, shard: Shard) -> Pool:
     """Return the pool with a shard's part of every limit.
 
     Raises:
-        ConfigError: A limit has too few units for all shards; the message shows the numbers.
+        ConfigError: A limit has fewer units than there are shards; the message shows both numbers.
     """
     origins = {one.name: one.origin for one in pool.effective}
     notes: dict[str, EffectiveValue] = {}
@@ -140,7 +141,7 @@ def divided(pool: Pool, shard: Shard) -> Pool:
 
 
 def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, str]]:
-    """A shard's part of a limit, and the undivided amount of each kind, for display."""
+    """A shard's part of a limit, and the limit's undivided amounts by kind, for display."""
     parts: dict[str, Any] = {}
     said: dict[str, str] = {}
     for kind, amount in limit.rows:

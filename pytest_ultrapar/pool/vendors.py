@@ -1,7 +1,7 @@
-"""Models that are named without a pool, and the pool file that the plugin makes for them.
+"""Models that the user names without a pool file, and the pool file that the plugin makes for them.
 
 `openai/gpt-5-mini` is a vendor's model, and `http://localhost:8000/v1#NAME` is a model on a local
-server. Results use these names, without `http://` and `/v1`.
+server. In results, these models are called `openai/gpt-5-mini` and `localhost:8000/NAME`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def vendors() -> dict[str, dict[str, Any]]:
 
 
 class Named(NamedTuple):
-    """A model that was named without a pool.
+    """A model that the user named without a pool file.
 
     Attributes:
         provider: The name of its provider in the pool that the plugin makes.
@@ -61,7 +61,7 @@ class Named(NamedTuple):
 
 
 def is_address(word: str) -> bool:
-    """Whether a word names a model without a pool."""
+    """Whether a word can name a model without a pool, as a URL or VENDOR/NAME does."""
     return "://" in word or word.partition("/")[0] in vendors()
 
 
@@ -106,9 +106,9 @@ def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
 
 
 def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
-    """Find the models in the environment.
+    """Find the models that can be used without a pool in this environment.
 
-    These are the default model of each vendor whose key is set, and all models of local servers.
+    These are the default model of each vendor whose key is set, and all models on local servers.
 
     Args:
         environ: The environment's variables, as for `named`.
@@ -165,7 +165,7 @@ def named_pool(
     """Make the pool for models that the user named without a pool file.
 
     Args:
-        option: The option that named them, for messages.
+        option: The option with which the user named the models, for messages.
         words: The words, as for `named`.
         environ: The environment's variables, as for `named`.
         overrides: The settings for the pool from the command line.
@@ -178,7 +178,10 @@ def named_pool(
 
 
 def pool_text(models: Iterable[Named]) -> str:
-    """Write a pool file for these models, with adaptive limits and, if installed, a price book."""
+    """Return a pool file for these models, with adaptive limits.
+
+    It names the price book if that is installed, unless all models are on local servers.
+    """
     of_provider = by_key((one.provider, one) for one in dict.fromkeys(models))
     lines = ["schema = 1", "", "[pool]", 'rate_mode = "adaptive"']
     # The price book finds a server by its host.

@@ -2,8 +2,9 @@
 
 All functions are pure.
 
-By design, a host that has no share of a limit sends nothing, and only a few hosts get a share of a
-small limit. The screen must show this, and name the limit for which the host waits.
+By design, only a few hosts get a share of a small limit, and a host without a share sends no
+requests to which the limit applies. The screen must show this, and name the limit for which the
+host is waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 _LONGEST = 120
-"""How much of a server's message a line shows, in characters."""
+"""The maximum number of characters of a server's message that a line shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,15 @@ class ClusterProgress:
     Attributes:
         n_hosts: How many hosts are in the run, including this one.
         n_cases: How many cases the run has.
-        n_done: How many cases have been finished, on all hosts together.
+        n_done: How many cases are finished, on all hosts together.
         n_open: How many cases are in progress, on all hosts together.
         unclaimed: How many cases no host has claimed yet, by model.
-        in_groups: Whether groups decide the order of cases, so that models may wait for each other.
+        in_groups: Whether groups determine the order of cases, so that models may wait for each
+            other.
         n_claimed: How many cases this host has claimed so far.
-        hears_first: Whether the server lost the run and is still collecting the state of the hosts.
-            Until it has collected this, no host gets a case.
-        drained: Whether an operator told this host to start no more cases.
+        hears_first: Whether the server has lost the run's data and is still collecting the state of
+            the hosts. Until that is finished, no host gets a case.
+        drained: Whether an operator has told this host to start no more cases.
     """
 
     n_hosts: int
@@ -76,9 +78,9 @@ class HostPart(NamedTuple):
 def share_words(shares: Sequence[ShareStatus], limits: Mapping[str, Limit]) -> str:
     """State this host's share, as in `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
 
-    For each kind of limit, the limits of each level are added up. The level with the lowest sum is
-    shown, because it is the one that binds. Daily limits are left out, because hosts reserve only a
-    small part of them in advance.
+    For each kind of limit, the limits on each level (such as `key` or `instance`) are added up. The
+    level with the lowest sum is shown, because it restricts the run most. Daily limits are left
+    out, because hosts reserve only a small part of them in advance.
 
     Args:
         shares: The host's share of each limit.
@@ -107,12 +109,12 @@ def joined_words(
     shares: Sequence[ShareStatus],
     limits: Mapping[str, Limit],
 ) -> list[str]:
-    """Return the lines that a host prints when it has joined: the run, its progress and the share.
+    """Return the lines that a host prints when it has joined: run, progress and the host's share.
 
     Args:
         whole: The known state of the run.
         part: The host and its run.
-        server: The server that stores the run.
+        server: The address of the server that stores the run.
         shares: The host's share of each limit. It is empty until the first share arrives.
         limits: The pool's limits, by name.
     """
@@ -137,16 +139,17 @@ def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]])
     """Return the seconds until all cases of a run are done if each model keeps its current pace.
 
     Args:
-        n_left: How many cases are not done.
-        per_s: How many cases end per second, > 0.
+        n_left: How many cases are not done yet.
+        per_s: How many cases are done per second, > 0.
         models: For each model with a known pace: how many of its cases are unclaimed, and how many
-            are claimed per second (> 0). The slowest model decides.
+            are claimed per second (> 0). The model that needs longest determines the result, unless
+            all cases together need longer.
     """
     return max(n_left / per_s, *(n / claimed_per_s for n, claimed_per_s in models), 0.0)
 
 
 def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Say why this host sends nothing during the run; empty if it is sending or about to send.
+    """Say why this host is sending nothing; empty if it is sending, about to send or finished.
 
     Args:
         whole: The known state of the run.
@@ -192,7 +195,7 @@ def _has_begun_all(whole: ClusterProgress, status: BrokerStatus) -> bool:
 
 
 def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Name the limit of which this host has no share, if this stops all lanes that it needs."""
+    """Name a limit of which this host has no share, if such limits block all lanes it needs."""
     if closed := closed_words(whole, status, lanes):
         return f"waits: {closed} until you run ultrapar cluster reset-day"
     barring = [one for one in _barring(whole, status, lanes) if not one.closed]
@@ -212,9 +215,9 @@ def _barring(
 ) -> list[ShareStatus]:
     """Return, for each lane that is needed, a limit of which this host has no share.
 
-    The result is empty if at least one of the lanes is free. If a lane has several such limits, a
-    closed one is taken. If all of them are open, the smallest is taken, because it cannot be
-    divided, and the others depend on it.
+    The result is empty if at least one of these lanes can be used. If a lane has several such
+    limits, closed limits take precedence, and then limits of which no share is coming. Among the
+    rest, the smallest is chosen, because it cannot be divided, and the others depend on it.
     """
     known = {lane.lane: lane for lane in status.lanes}
     shares = by_key((one.limit, one) for one in status.shares)

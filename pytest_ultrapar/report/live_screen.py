@@ -1,7 +1,8 @@
-"""Draw a `LiveView` with rich, as lines of text for a terminal. Imported only when drawing.
+"""Draw a `LiveView` with rich, as lines of text for a terminal.
 
-Lines are built from `rich.text.Text`, which handles the width of characters and the colour codes.
-The tables of rich are too slow: the layout of 20 rows would take 5 ms twice a second.
+This module is imported only when something is drawn. Lines are built from `rich.text.Text`, which
+handles the width of characters and the colour codes. Rich's own tables are too slow: they would
+take 5 ms to lay out 20 rows, twice a second.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow, Use
 
 _BARS = ("█░", "#.")
-"""Two characters for the full and the empty part of a bar. The second pair is for terminals that
-cannot show the first pair."""
+"""The characters for the full and the empty part of a bar, in pairs. The second pair is for
+terminals that cannot show the first pair."""
 _BAR, _COUNT, _RATE, _CASES, _SHARE = 10, 9, 11, 13, 25
 _LEAST_BAR = 8
 _LEAST_NAME = 12
@@ -34,7 +35,7 @@ _NARROW = 70
 """If a terminal has fewer columns than this, bars are left out."""
 _NEARLY = 0.95
 _MORE = 3
-"""If a part has fewer lines than this, the number of hidden rows is not shown."""
+"""If a part of the screen has fewer lines than this, the number of hidden rows is not shown."""
 
 
 class LiveScreen:
@@ -44,7 +45,7 @@ class LiveScreen:
         """Set up the screen for a terminal.
 
         Args:
-            colour: Whether the terminal shows colours. Otherwise, lines contain no control
+            colour: Whether the terminal shows colours. If it does not, lines contain no control
                 sequences.
             encoding: The terminal's encoding.
         """
@@ -53,7 +54,10 @@ class LiveScreen:
         self._bar = next(one for one in _BARS if _has(encoding, one))
 
     def lines(self, view: LiveView, width: int, n_lines: int) -> list[str]:
-        """Return at most `n_lines` lines of at most `width` columns; escape text from outside."""
+        """Return at most `n_lines` lines of at most `width` columns.
+
+        Control characters in names and messages are escaped.
+        """
         texts = [*self._head(view, width)]
         parts = room(view, n_lines - len(texts))
         if parts.lanes:
@@ -197,7 +201,7 @@ def _cell(name: str, width: int) -> str:
 
 
 def _used(use: Use | None, used: str, most: str) -> str:
-    """Return `used/most`; the arguments `used` and `most` are the formats of the two numbers."""
+    """Format a use as two numbers, such as `3/10`; `used` and `most` are the numbers' formats."""
     if use is None or use.most is None:
         return "" if use is None else format(use.used, used)
     if not use.most and not use.used:

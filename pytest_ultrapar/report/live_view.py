@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LATELY_S = 10.0
 """The period over which rates and waits are measured, in seconds. It is long enough for each lane
-to get some grants, and short enough for changes to become visible."""
+to get some leases, and short enough for changes to become visible."""
 _BETWEEN_S = 1.0
 MOST_FAILURES = 5
 _WAITING = 0.2
-"""If fewer requests than this are waiting for a limit on average, it is not shown as the limit that
-a lane waits for."""
+"""If on average fewer of a lane's requests than this are waiting for a limit, the limit is not
+shown as the one that the lane waits for."""
 
 
 def lately(kept: Sequence[BrokerStatus], status: BrokerStatus) -> tuple[BrokerStatus, ...]:
-    """Return the statuses to keep, oldest first. Rates are measured from the first of them on."""
+    """Return the statuses to keep, oldest first. Rates are measured from the oldest one onwards."""
     if not kept or status.now_s - kept[-1].now_s >= _BETWEEN_S:
         kept = (*kept, status)
     # Keep one status from before the period, so that the whole period is always covered.
@@ -61,12 +61,12 @@ class LaneRow(NamedTuple):
     """The current state of a lane.
 
     Attributes:
-        seats: How many of the lane's own requests are in flight, and the fullest `workers` limit on
-            its path.
-        rate: How many requests the lane itself sends per second, and the fullest rate limit on its
-            path. None while unknown.
-        waits_for: The limit for which its requests recently waited longest, or another name in
-            `LaneStatus.waited_s`. Empty if they did not wait.
+        seats: How many of the lane's own requests are in flight, and the fullest `workers` limit
+            that applies to the lane.
+        rate: How many requests the lane itself sends per second, and the fullest rate limit that
+            applies to the lane. None while unknown.
+        waits_for: The limit for which the lane's requests recently waited longest, or another cause
+            in `LaneStatus.waited_s`. Empty if they hardly waited.
         trouble: Why the lane is paused or removed, in one sentence; empty if it is neither.
         is_removed: Whether the lane is removed for the rest of the run.
     """
@@ -87,7 +87,8 @@ def lane_rows(
 ) -> list[LaneRow]:
     """Return a row for each lane: paused and removed lanes first, then lanes that delay requests.
 
-    Apart from that, rows stay in the order of the pool, so that they do not jump on the screen.
+    Apart from that, rows stay in the order of the pool, so that they do not jump about on the
+    screen.
 
     Args:
         lanes: All lanes of the run.
@@ -140,7 +141,7 @@ def _uses(
     *,
     shares: Mapping[tuple[str, str], float],
 ) -> tuple[dict[str, Use], dict[str, Use]]:
-    """Return for each limit its seats in use and requests per second; lanes may share limits."""
+    """For each limit, return its use by all lanes that share it: seats, and requests per second."""
     held: Counter[str] = Counter()
     gone: Counter[str] = Counter()
     estimated = {}
@@ -174,7 +175,10 @@ def _uses(
 
 
 def _of_fullest(lane: Lane, uses: Mapping[str, Use], own: float) -> Use:
-    """Return the lane's use of the fullest limit on its path; if equally full, of the innermost."""
+    """Return the lane's use of the fullest limit that applies to it.
+
+    If several limits are equally full, it is the innermost of them.
+    """
     on_path = [uses[name] for name in reversed(lane.limits) if name in uses]
     fullest = max(on_path, key=lambda use: use.share, default=None)
     return Use(own, None if fullest is None else fullest.most)
@@ -193,10 +197,10 @@ class ModelRow(NamedTuple):
     Attributes:
         n_done: How many of its cases are finished.
         n_planned: How many cases it has.
-        n_rated: How many cases the model's solve rate includes.
+        n_rated: How many of its cases the solve rate includes.
         n_solved: How many of these are solved.
         interval: The 95 % interval of the solve rate, computed as if cases were independent. None
-            without rated cases.
+            if `n_rated` is 0.
     """
 
     model: str
@@ -231,9 +235,9 @@ class Failure(NamedTuple):
     """A failed case.
 
     Attributes:
-        case: pytest's node id of the case's test.
+        case: The case's node id in pytest.
         outcome: `infra`, `error`, or `failed` for a failed assertion.
-        reason: The reason for the failure, in one line.
+        reason: The reason for the failure, on one line.
     """
 
     case: str
@@ -261,7 +265,7 @@ def projected(
     """Return the cost of all cases if each remaining case costs its model's average so far.
 
     Args:
-        spent: The cost so far, by model. If a model has no finished case, the mean over all
+        spent: The cost so far, by model. If a model has no finished case, the mean cost of all
             finished cases is used for it.
         done: The number of finished cases by model. There must be at least one in total.
         planned: The number of all cases by model.
@@ -278,9 +282,9 @@ class LiveView(NamedTuple):
 
     Attributes:
         progress: The progress of the run.
-        eta_s: When the last episode will probably end, at the earliest and at the latest, in
+        eta_s: The earliest and the latest time at which the last episode will probably end, in
             seconds after `progress.eta_at_s`. None while unknown.
-        now_s: The time to which the view applies, in monotonic seconds.
+        now_s: The time of the view, in seconds on the monotonic clock.
         waiting: How many requests are waiting to be sent.
         spent: The cost so far; None without prices.
         is_simulated: Whether any answer comes from the simulated provider.
@@ -298,7 +302,10 @@ class LiveView(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How many lines each part gets, with its heading and `+ 212 more`; 0 if it is left out."""
+    """How many lines each part of the screen gets; 0 if the part is left out.
+
+    The heading and a line such as `+ 212 more` are included.
+    """
 
     lanes: int
     models: int
@@ -306,11 +313,15 @@ class Room(NamedTuple):
 
 
 _TURNS = ("lanes", "models", "lanes", "failures")
-"""The order in which parts get lines. On a small terminal, the lanes get half of the lines."""
+"""The order in which the parts take turns to get lines. On a small terminal, the lanes get half of
+the lines."""
 
 
 def room(view: LiveView, n_lines: int) -> Room:
-    """Divide `n_lines`: no part gets more than it needs, and no part gets only a heading."""
+    """Divide `n_lines` among the parts, so that no part gets more lines than it needs.
+
+    No part gets only a heading.
+    """
     wanted = {
         name: len(rows) + 1
         for name, rows in zip(Room._fields, (view.lanes, view.models, view.failures), strict=True)
@@ -334,8 +345,8 @@ def shown(rows: Sequence[T], n_lines: int) -> tuple[Sequence[T], int]:
 
     Args:
         rows: All rows.
-        n_lines: The number of lines of the part, from `Room`. The last line is kept for the number
-            of hidden rows, unless there is only one line for rows.
+        n_lines: The number of lines of the part, from `Room`. If not all rows fit, the last line is
+            kept for the number of hidden rows, unless there is only one line for rows.
     """
     n_rows = max(0, n_lines - 1)
     if len(rows) > n_rows > 1:

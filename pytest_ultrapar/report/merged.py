@@ -1,4 +1,4 @@
-"""Report on the parts of a merged run, and on missing data. All functions are pure."""
+"""Report on the parts of a merged run, and on missing shards. All functions are pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def merged_section(merged: Merged) -> Section:
 
 
 def merged_lines(merged: Merged) -> Iterator[str]:
-    """Yield sentences on the parts, safe for a terminal; the most severe come first."""
+    """Yield sentences on the parts, safe for a terminal. The most serious problems come first."""
     yield from missing_lines(merged)
     for one in merged.parts:
         if one.exceeded:
@@ -72,7 +72,7 @@ def merged_lines(merged: Merged) -> Iterator[str]:
 
 
 def missing_lines(merged: Merged) -> Iterator[str]:
-    """Yield a line on shards that have no run, and on how many cases they contain."""
+    """Yield a line for each shard that has no run, and one on their maximum number of cases."""
     n = merged.n_missing
     for shard in merged.missing if n != 0 else ():
         yield f"shard {shard} is missing: its cases never ran and are excluded from all figures"

@@ -31,10 +31,11 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """Show which processes of the original scripts share each key, and how much they load it.
+    """Show which processes of the original scripts share each key, and how heavily they load it.
 
     Returns:
-        A heading and a line for each key, in the order of the pool; empty if no key has a process.
+        A heading, and a line for each key that processes use, in the order of the pool. Empty if no
+        key is used by a process.
     """
     lines = [
         "load: for each key, the processes of the original scripts, at 1 QPS per worker and up to "
@@ -50,8 +51,8 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
 
 
 MOST_ROWS = 20
-"""How many limits are shown. A pool of 300 instances has more limits, but only the first ones
-bind."""
+"""At most this many limits are shown. A pool with 300 instances has more limits, but only the first
+ones bind."""
 _UNKNOWN = "unknown"
 
 
@@ -245,7 +246,7 @@ def _modes(plan: RunPlan, width: int) -> Iterator[str]:
 
 
 def _bound_by(plan: RunPlan) -> str:
-    """Name the binding limit. If several limits bind equally, name the first one in the table."""
+    """Name the binding limit. If several bind equally, name the first one, and count the others."""
     alike = {(one.limit, one.kind) for one in plan.bound.alike}
     first = next((one for one in plan.chosen.limits if (one.limit, one.kind) in alike), None)
     if first is None:

@@ -27,8 +27,8 @@ LINE_SHARE = 0.02
 _STEP_S = 0.5
 _BACKLOG_S = 2.0
 _LEAST_BACKLOG = 20
-"""If fewer cases than this are answered but not graded, grading is not the bottleneck: it waits for
-answers."""
+"""If fewer cases than this are answered but not graded, grading is not the bottleneck: it is
+waiting for answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,23 @@ class ProgressState:
 
     Attributes:
         total: How many cases are planned.
-        answered: How many cases have an episode that has ended, graded or not.
+        answered: For how many cases the episode has ended, whether or not the case is graded.
         counts: How many cases are graded, by outcome.
         in_flight: How many requests are in flight.
         all_answered: Whether all episodes have ended.
-        seen: Recent observations, oldest first, at most two per second. Each contains the time in
-            monotonic seconds, the number of answered cases and the number of graded cases.
-        eta: The estimate, made at `eta_at_s`, of when the last episode ends. None while unknown.
+        seen: Recent observations, oldest first, at most two per second. Each contains the time on
+            the monotonic clock, the number of answered cases and the number of graded cases.
+        eta: The estimate, made at `eta_at_s`, of when the last episode will end. None while
+            unknown.
         whole: The progress of all hosts together; None for a run on one host.
-        whole_at_s: When `whole` was observed, in monotonic seconds.
+        whole_at_s: When `whole` was observed, on the same clock.
         share: This host's share of the limits, in words.
-        waits: A phrase that names the servers that the run waits for, or says why it sends nothing.
-            Empty if neither applies.
-        whole_seen: Recent observations, like `seen`. Each contains the time in monotonic seconds,
-            and how many cases all hosts have finished.
-        begun: For each model with a claimed case: the time of the first claim, in monotonic
-            seconds, and how many of its cases were unclaimed then.
+        waits: A phrase that names the servers that the run is waiting for, or says why it sends
+            nothing. Empty if neither applies.
+        whole_seen: Recent observations, like `seen`. Each contains the time on the same clock, and
+            how many cases all hosts together had finished.
+        begun: For each model with an observed claim: the time of the last observation before the
+            first claim, and how many of the model's cases were unclaimed then.
     """
 
     total: int
@@ -72,7 +73,7 @@ class ProgressState:
 
     @property
     def graded(self) -> int:
-        """How many cases are graded, including cases that were not measured."""
+        """How many cases have an outcome, even one that measures nothing, such as `infra`."""
         return sum(self.counts.values())
 
 
@@ -99,7 +100,10 @@ def observe(
 
 
 def awaited(status: BrokerStatus) -> str:
-    """Name the servers that a run waits for. If only retries are left, count the cases to retry."""
+    """Name the servers that a run is waiting for.
+
+    If there are no such servers, and the run is only waiting to retry cases, count these cases.
+    """
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
     more = f" and {len(said) - 1} more" if len(said) > 1 else ""
     if said:
@@ -129,7 +133,7 @@ def observe_whole(
 
 
 def _window(seen: tuple[T, ...], look: T) -> tuple[T, ...]:
-    """Return recent observations and the new one. The first number in each of them is its time."""
+    """Return the recent observations, plus the new one if it is due. Each begins with its time."""
     now_s = look[0]
     if not seen or now_s - seen[-1][0] >= _STEP_S:
         seen = (*seen, look)
@@ -169,8 +173,8 @@ def seconds_left(state: ProgressState, now_s: float) -> float | None:
 def said(state: ProgressState, now_s: float) -> dict[str, str]:
     """Return a few words for each known fact, in the order in which the facts are shown.
 
-    The step is `running` as long as episodes run, and then `grading`. The slowest limit is shown as
-    long as episodes run. For a run on several hosts, the step, the rate and the ETA cover all
+    The step is `running` while episodes are running, and then `grading`. The slowest limit is shown
+    while episodes are running. For a run on several hosts, the step, the rate and the ETA cover all
     hosts.
     """
     if state.whole is not None:
@@ -228,7 +232,7 @@ def _said_of_whole(state: ProgressState, whole: ClusterProgress, now_s: float) -
 def _paces(
     state: ProgressState, whole: ClusterProgress, now_s: float
 ) -> Iterator[tuple[int, float]]:
-    """Yield for each model how many cases are unclaimed, and how many are claimed per second.
+    """Yield, for each model, how many cases are unclaimed, and how many are claimed per second.
 
     The rates cover the whole time since the first claim, because slow cases are claimed rarely.
     Nothing is yielded if groups wait for each other, because a model's past then does not predict
@@ -245,7 +249,8 @@ _RANKS = (
     *("step", "waits", "ETA", "here", "share", "infra", "error", "solved", "in flight", "unsolved"),
     *("partial", "scored", "slowest", "rate"),
 )
-"""The facts of a line, most important first. If a line is too long, the last facts are dropped."""
+"""The facts in a line, most important first. If a line is too long, the least important facts are
+dropped."""
 
 
 def progress_line(state: ProgressState, now_s: float, width: int) -> str:
@@ -258,7 +263,7 @@ def progress_line(state: ProgressState, now_s: float, width: int) -> str:
 
 
 def next_line_s(waited_s: float) -> float:
-    """Return the seconds until the next line in a log: 150 lines in the first hour, 310 in a day.
+    """Return the seconds until the next line in a log (150 lines in the first hour, 310 in a day).
 
     Args:
         waited_s: How many seconds ago the first step began.
@@ -267,13 +272,15 @@ def next_line_s(waited_s: float) -> float:
 
 
 def collecting_line(waited_s: float, before: tuple[float, int] | None, width: int) -> str:
-    """Return the line to show while pytest collects; pytest does not report how much is left.
+    """Return the line to show while pytest is collecting.
+
+    The ETA comes from the previous run, because pytest does not report how much is left.
 
     Args:
-        waited_s: Seconds so far.
+        waited_s: How many seconds collection has taken so far.
         before: How many seconds collection took in the previous run, and how many cases that run
             had. None if this is unknown.
-        width: The largest number of characters.
+        width: The maximum length of the line, in characters.
     """
     parts = [(0, f"collecting: {duration(waited_s)} so far")]
     if before is not None:
@@ -286,13 +293,13 @@ def collecting_line(waited_s: float, before: tuple[float, int] | None, width: in
 
 
 def tables_line(done: int, total: int, waited_s: float, width: int) -> str:
-    """Return the line to show while tables are written.
+    """Return the line to show while the tables are being written.
 
     Args:
         done: How many cases have been written.
         total: How many cases there are in total.
-        waited_s: Seconds so far.
-        width: The largest number of characters.
+        waited_s: How many seconds this step has taken so far.
+        width: The maximum length of the line, in characters.
     """
     parts = [(0, f"writing tables: {done:,}/{total:,} cases")]
     if done:

@@ -1,4 +1,4 @@
-"""Write the report of a run to a file in the run's directory, or to a step summary of GitHub."""
+"""Write the report of a run to a file in the run's directory, or to a step summary on GitHub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST_OF_A_STEP = 10_000
 
 
 MOST_OF_A_STEP = 1024 * 1024
-"""The maximum size of the summary that a step of a job may write, in bytes.
+"""The maximum size of the summary that a step in a job may write, in bytes.
 
 Source: GitHub Actions, workflow commands: step isolation and limits.
 """

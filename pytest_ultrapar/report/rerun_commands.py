@@ -20,13 +20,13 @@ _UNFINISHED = ("interrupted", "never ran", "not graded")
 
 
 def rerun_command(manifest: Manifest, *what: str) -> str:
-    """Return the shell command that reruns those cases of a run that node ids or options select."""
+    """Return the shell command that reruns the cases that `what` selects by node ids or options."""
     kept, _ = _parted(manifest.arguments, [row.option for row in _MAKING_CASES])
     return shlex.join(["pytest", *kept, *what])
 
 
 def rerun_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) -> Iterator[str]:
-    """Yield sentences with the commands that finish the run, and that rerun its unsolved cases."""
+    """Yield the commands that finish the run and that rerun unsolved cases, each in a sentence."""
     is_near = directory.parent.name == DEFAULT_PARENT.name
     run = directory.name if is_near else str(directory)
     resume, only, of = Options.resume.option, Options.only.option, Options.only_of.option
@@ -41,7 +41,7 @@ def rerun_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) 
 
 
 def _parted(arguments: Iterable[str], options: Collection[str]) -> tuple[list[str], list[str]]:
-    """Split a command line into the given options with their values, and all its other words."""
+    """Split a command line into the given options with their values, and all other words."""
     kept, others, words = list[str](), list[str](), iter(arguments)
     for word in words:
         option, _, value = word.partition("=")

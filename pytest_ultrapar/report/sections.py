@@ -24,8 +24,8 @@ _SIZE_OF_A_NOTE = 4_000
 _LONGEST_NAME = 300
 _LONGEST_NOTE = 1_000
 _FEWEST_NOTES = 3
-"""The number of notes in the first section: the run's state, whether it is simulated, and the
-verdict."""
+"""A section keeps at least this many notes. This is how many the first section can have: the run's
+state, whether it is simulated, and the verdict."""
 _FEWEST_ROWS = 8
 _CLOSING = re.compile(r"(?<!\\)#$")
 _BLOCK = re.compile(r"^(\d*)([-+#>=:.)\[])")
@@ -71,10 +71,11 @@ def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
 
 
 def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
-    """Return at most `most_bytes` of Markdown, because GitHub limits comments and step summaries.
+    """Return the sections as at most `most_bytes` of Markdown.
 
-    In long tables, the last rows are left out, and in long lists, the last sentences. Long texts
-    are cut, and sections that still do not fit are left out. The Markdown says what is missing.
+    This is necessary because GitHub limits the size of comments and step summaries. In long tables,
+    the last rows are left out, and in long lists, the last sentences. Long texts are cut, and
+    sections that still do not fit are left out. The Markdown says what is missing.
 
     Args:
         sections: The sections of the report.

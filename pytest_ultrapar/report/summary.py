@@ -55,8 +55,7 @@ _FAILURES = OF_LANE - ANSWERED
 def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     """Yield lines on failing lanes (removed ones first), and then totals; safe for a terminal.
 
-    If several lanes were removed for the same reason, such as all lanes of a key, they share a
-    line.
+    Lanes that were removed for the same reason share a line, for example all lanes of a key.
     """
     lines = [*_removed_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
     yield from _first(lines, "about lanes; manifest.json lists all lanes")
@@ -118,7 +117,7 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
 
 
 def _allowed(estimate: EstimatedLimit, found: str) -> str:
-    """Say how much the provider allows, after it refused requests below a declared limit."""
+    """Say how much the provider allows, after it refused requests within a declared limit."""
     if estimate.is_back:
         return "the limit is back at its declared value"
     if not found:
@@ -266,7 +265,7 @@ _CURES = {
     "after the last answer": "tests or graders were still running; add workers (-n) or grader jobs",
     "tables": "one process writes them; fewer score names (one column each) make them smaller",
 }
-"""For each part of the run after the last answer: the cause and the remedy if it takes too long."""
+"""Parts of a run after the last answer: for each, cause and remedy if it takes too long."""
 _LEAST_AFTER_S = 3.0
 """Shorter parts get no sentence with a remedy, because a change to the suite would save little
 time."""
@@ -299,8 +298,8 @@ def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) ->
 
     Args:
         lanes: The final state of each lane.
-        audit: The run's limits. Equal limits of one provider count as one cause, which has the same
-            name as in the bound.
+        audit: The run's limits. Equal limits of one provider count as one cause, under the name
+            that the lower bound also uses.
     """
     names = _alike(audit)
     waited_s: dict[str, float] = {}
@@ -317,7 +316,7 @@ def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) ->
 
 
 def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
-    """Return a common name for limits that are equal: `ideallab/key0 (qps) and 2 like it`."""
+    """Map limits that are equal to a common name, such as `ideallab/key0 (qps) and 2 like it`."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for one in audit:
         provider, *levels = one.limit.split("/")
@@ -443,7 +442,10 @@ def summary_sections(
 
 
 def _results(summary: RunSummary) -> Iterator[Section]:
-    """Yield a table of all cases, and one for each test, unless a single test adds no facts."""
+    """Yield a table of all cases, and then one for each test.
+
+    If there is only one test, its table is left out if it would add nothing.
+    """
     every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
     if len(tests) == 1 and tests[0].by in {("model",), every.by}:
         tests = []
@@ -561,7 +563,7 @@ def _mean_scores(statistics: RunStatistics) -> Iterator[str]:
 
 
 def pace(summary: RunSummary) -> str:
-    """A line with the cases, time, throughput and latency; empty if nothing was measured."""
+    """Return a line with cases, time, throughput and latency; empty if nothing was measured."""
     statistics, said = summary.statistics, []
     if statistics.makespan_s is not None and statistics.throughput is not None:
         said.append(
@@ -603,7 +605,7 @@ def speedup_line(summary: RunSummary) -> str:
 
 
 def stretch_words(summary: RunSummary) -> str:
-    """Say how much longer answers took with more requests in flight; empty if they did not."""
+    """Say how much longer answers took with more in flight; empty if they took no longer."""
     found = summary.stretch
     if found is None or not found.is_seen:
         return ""
@@ -649,9 +651,10 @@ def _speed(summary: RunSummary) -> Iterator[str]:
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """State how many interrupted conversations resumed, and how many others got new answers.
+    """State how many interrupted conversations continued from their stored answers.
 
-    The others sent a request that differs from the stored one. Empty if both numbers are 0.
+    Also state how many others sent a request that differs from the stored one. Empty if both
+    numbers are 0.
     """
     if summary.n_resumed or summary.n_strayed:
         strayed = (
@@ -724,7 +727,7 @@ def _kinds_line(summary: RunSummary) -> Iterator[str]:
 
 
 def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield a line with the kinds of cases, and a line on failed requests, which are not cases."""
+    """Yield a line that counts cases by kind, and then one that counts failed requests."""
     yield from _kinds_line(summary)
     if summary.kinds and lanes:
         n_failed = sum(lane.n_failed for lane in lanes)

@@ -48,8 +48,8 @@ _LEAST_BESIDE_TESTS = 6
 _LEAST_REST = 2
 """How many lines besides the table are kept if the rows of the table need more room."""
 _MOST_OF_A_KIND = 3
-"""The maximum number of lines about lanes. The same maximum applies to lines about cases without a
-grade."""
+"""The maximum number of lines on lanes. The same maximum applies to lines on cases without a grade,
+and to the suite's figures."""
 _MOST_FOLDS = 2
 _WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND", "BLOCKED")
 _WIDEST_HEAD = 12
@@ -58,8 +58,8 @@ _WIDEST_NAME = 30
 _N_AND_SOLVED = 16
 """The width of the columns `n` and `solved` together, in characters."""
 _WITH_INTERVAL = 24
-"""The width of a mean with its interval, in characters. This is shown if no case has a solve
-rate."""
+"""The width of a mean with its interval, in characters. Such means are shown if no case has
+a solve rate."""
 _SHARE = re.compile(r"\b(\d+)%")
 _REFUSED = re.compile("key .* was refused ")
 _MORE = f" (more in {REPORT})"
@@ -96,7 +96,8 @@ def brief_lines(
         is_quiet: Whether to show only the verdict, one cause of failures, and the directory.
         has_page: Whether the directory contains `report.html`.
         part: The host and the run that it is part of; None for a run on one host.
-        paint: Colours the text of a solved share. Its second argument is this share, from 0 to 1.
+        paint: Adds colour to the text of a solved share. The second argument is the share, from 0
+            to 1.
     """
     width = min(width, MOST_WIDTH)
     simulated = [SIMULATED] if summary.simulated else []
@@ -143,7 +144,7 @@ def _must_be_read(sentence: str) -> bool:
 
 
 def _keys_are_wrong(summary: RunSummary, lanes: Sequence[LaneStatus]) -> bool:
-    """Whether no case ran because every key was refused."""
+    """Whether every key was refused, so that no case could run."""
     refused = lanes and all(one.is_removed and _REFUSED.match(one.reason) for one in lanes)
     return bool(refused) and summary.n_infra(NO_LANE) == summary.statistics.n_planned
 
@@ -167,7 +168,7 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
 
 
 def _blocks(sentences: Iterable[str], width: int, most_lines: int) -> Iterator[list[str]]:
-    """Fold each sentence to at most `most_lines`; drop its last clauses or cut it if necessary."""
+    """Fold each sentence into at most `most_lines`; if needed, drop its last clauses or cut it."""
     fold = partial(textwrap.wrap, width=width, subsequent_indent="  ", break_on_hyphens=False)
     for sentence in sentences:
         most = max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1)
@@ -199,7 +200,10 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _tables(summary: RunSummary) -> Iterator[list[ResultsOfTest]]:
-    """Yield the sets of tables to try, largest first: all cases and each test, then one table."""
+    """Yield sets of tables to try, largest first.
+
+    The largest set has a table for all cases and one for each test; the next is a single table.
+    """
     tests = summary.tests
     every = ResultsOfTest("all cases", summary.summary_by, summary.cells)
     if 1 < len(tests) == summary.n_tests:
@@ -244,7 +248,10 @@ def _lines(
 def _of_table(
     table: ResultsOfTest, most_rows: int, width: int, *, total: bool = False
 ) -> tuple[list[str], int, int]:
-    """Return the lines (best row first), the number of rows, and the number of hidden columns."""
+    """Return the lines of a table, best row first.
+
+    Also return how many rows it has in total, and how many columns are hidden.
+    """
     varying = [i for i in range(len(table.by)) if len({one.names[i] for one in table.cells}) > 1]
     at, across, *_ = [*varying, None, None]
     rows = _by_name(table.cells, at or 0)
@@ -317,7 +324,10 @@ def _line(name: str) -> str:
 
 
 def _heads(values: Sequence[str], room: int) -> tuple[list[str], list[str]]:
-    """Split as many headings as fit into two lines: a cell has 4 characters, a name about 20."""
+    """Split headings into two lines, and drop those that do not fit.
+
+    One line would be too long: a cell has only 4 characters, but a name about 20.
+    """
     fair = room // len(values) - len(GAP) if values else 0
     width = max(_NARROWEST_HEAD, min(_WIDEST_HEAD, fair))
     above, below = [], []

@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """Return a rate like `1,332/s`; if it is below 1, per minute or per hour, like `7.5/min`."""
+    """Return a rate like `1,332/s`. Below 1 per second, use minutes or hours, as in `7.5/min`."""
     for factor, unit in ((1, "s"), (_MINUTE_S, "min")):
         if per_s * factor >= 1:
             return f"{_few_digits(per_s * factor)}/{unit}"
@@ -105,8 +105,8 @@ def one_line(text: str) -> str:
 def harmless(text: str) -> str:
     r"""Apply `visible`, remove colours and keep `\r\n`.
 
-    Use this for pytest's own output for a case. All colours are removed, because a model can write
-    colours that look like pytest's colours.
+    Use this for what pytest itself prints about a case. All colours are removed, because a model
+    can write colours that look like pytest's colours.
     """
     return _UNSAFE_OR_COLOUR.sub(_left, text)
 
@@ -136,8 +136,8 @@ _LINKED = re.compile(
     r"(?<!\w)@(?=\w)|:(?=//)|www(?=\.)|(?<=[\w.+-])@(?=[\w.-]*\.)|#(?=\d)|\bGH-(?=\d)",
     re.IGNORECASE,
 )
-"""Matches the part of a mention, address or reference after which a zero-width space must be
-put."""
+"""Matches the part of a mention, address or reference after which a zero-width space is
+inserted."""
 _MARKUP = re.compile(r"[`*|~$]|<(?=[A-Za-z/!?])|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
@@ -157,9 +157,9 @@ def text_table(
 ) -> list[str]:
     """Return the lines of a table, with names aligned left and numbers right.
 
-    If the table is too wide, columns are dropped from the right until two columns of numbers are
-    left. A last line then says how many columns are hidden. If this is not enough, names are
-    shortened in the middle.
+    If the table is too wide, columns are dropped from the right, until the table fits or only two
+    columns of numbers are left. A last line then says how many columns are hidden. If the table is
+    still too wide, names are shortened in the middle.
 
     Args:
         header: One text for each column.

@@ -22,7 +22,7 @@ class Screen(Protocol):
         """Whether the output is a terminal."""
 
     def write_line(self, line: str, /) -> None:
-        """End the current line, and write a whole line."""
+        """End the current line, and write a complete line."""
 
     def write(self, content: str, /, *, flush: bool = False) -> None:
         """Write a part of a line."""
@@ -34,8 +34,8 @@ class Screen(Protocol):
 class WaitingLine:
     """Prints a line at the start of a wait and, on a terminal, redraws it every ten seconds.
 
-    In a log, new lines are printed instead. The time between them doubles each time, so a wait of a
-    day takes 13 lines. Use it as a context manager: it clears the line at the end, and reports a
+    In a log, new lines are printed instead. The time between them doubles each time, so there are
+    13 of them in a day. Use it as a context manager: it clears the line at the end, and reports a
     Ctrl-C.
     """
 
@@ -63,7 +63,7 @@ class WaitingLine:
         """Report that the wait continues. Call this often.
 
         Args:
-            what: A few words that name what the run waits for. They are repeated in each line.
+            what: A few words that name what the run is waiting for. They are repeated in each line.
             more: More words, which are printed only in the first line.
             waited_s: How long the wait has lasted, in seconds.
         """

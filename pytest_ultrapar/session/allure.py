@@ -1,7 +1,7 @@
-"""Correct the outcomes and mask the secrets in the files of allure-pytest.
+"""Correct the outcomes and mask the secrets in the files that allure-pytest writes.
 
-Allure's listener reads the exception itself, and reads the report before `CaseReports` changes it.
-It writes its files in the process that runs the case.
+Allure's listener takes the exception directly from pytest, and it reads the report before
+`CaseReports` changes the report. The listener writes its files in the process that runs the case.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class AllureResults:
-    """Gives allure the outcomes that other plugins get, and masks secrets.
+    """Gives allure the same outcomes that other plugins get, and masks secrets.
 
     Args:
         config: pytest's configuration.
-        text: Removes secrets and terminal control characters.
+        text: Removes secrets and terminal control characters from a text.
     """
 
     def __init__(self, config: pytest.Config, text: Callable[[str], str]) -> None:
@@ -31,7 +31,7 @@ class AllureResults:
         self._reason: str | None = None
 
         class Hooks:
-            """Hooks of allure, which has its own plugin manager."""
+            """Hooks for allure, which has its own plugin manager."""
 
             @staticmethod
             @allure_commons.hookimpl(tryfirst=True)

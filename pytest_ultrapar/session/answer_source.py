@@ -1,6 +1,6 @@
 """The source of a run's answers, which determines what the run sends, needs and measures.
 
-The rest of the code reads these facts, and need not check whether a run is a regrade or a replay.
+The rest of the code reads these facts here, so it need not check for a regrade or a replay.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class PoolLanes:
     """The pool's lanes provide the answers.
 
-    All sources have these attributes, which mean the same in each of them.
+    All sources have these attributes, with the same meaning.
 
     Attributes:
-        sends: Whether the run may send requests, and so needs keys, servers and a broker.
+        sends: Whether the run may send requests, and therefore needs keys, servers and a broker.
         runs_episodes: Whether episodes run. If not, their values come from an earlier run.
     """
 
@@ -43,7 +43,7 @@ class Regrade:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """An earlier run provides the answers, and this run runs its episodes with them.
+    """An earlier run provides the answers, and the episodes run again with these answers.
 
     Attributes:
         run: The earlier run, as the user named it.
@@ -60,7 +60,7 @@ Source = PoolLanes | Regrade | Replay
 
 
 def source_of(options: Options) -> Source:
-    """The source of answers that the checked options name."""
+    """The source of answers that the options select. The options have already been checked."""
     if options.regrade is not None:
         return Regrade(options.regrade)
     if options.replay is not None:

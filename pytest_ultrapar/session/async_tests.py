@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.prefetch import PrefetchFunction
 
 _OTHERS = frozenset({"anyio", "asyncio", "trio"})
-"""Marks for other plugins that run coroutines and warn or fail for a plain function."""
+"""Marks for other plugins. These run coroutines, and warn or fail if a test is a plain function."""
 
 
 class AsyncTests:
     """The plugin that collects async tests.
 
-    It is registered when pytest is configured, so pytest calls it before installed plugins.
+    It is registered when pytest is configured, so pytest calls it before the installed plugins.
     """
 
     @pytest.hookimpl(tryfirst=True)
@@ -36,7 +36,7 @@ class AsyncTests:
         name: str,
         obj: Any,  # noqa: ANN401 - any object of a module
     ) -> list[pytest.Item] | None:
-        """Collect a plain function in place of an async test. Called for each name of a module."""
+        """Collect a plain function in place of an async test. Called for each name in a module."""
         # Check the exact type first: reading an attribute of another kind of object may run the
         # suite's code.
         if type(obj) is not FunctionType or not _takes_llm(obj):
@@ -81,7 +81,7 @@ def _stand_in(function: PrefetchFunction) -> Callable[..., object]:
 
 
 class _Unmarked(pytest.Function):
-    """A test that hides its marks from other plugins."""
+    """A test that hides the marks in `_OTHERS` from other plugins."""
 
     def get_closest_marker(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as pytest's
         """Return the closest mark, as for any item, unless the mark is hidden."""

@@ -1,4 +1,4 @@
-"""A plugin for the runs of `ultrapar bench`. It refuses options that prevent a comparison."""
+"""A plugin for runs that `ultrapar bench` starts. It refuses options that prevent a comparison."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The result of an async test's body. It is stored as the episode's value, and the item repeats it.
 
-The body runs before its item, in the engine's thread, and perhaps in an earlier session. So its
-grade and its exception are stored as data. An exception that is recreated from this data has the
+The body runs before its item, in the engine's thread, and perhaps in an earlier session. So the
+body's grade and exception are stored as data. An exception that is recreated from this data has the
 same message and the same lines in its traceback, and pytest shows it like any other exception.
 """
 
@@ -37,7 +37,7 @@ _OUTCOMES = {
 """pytest's exceptions for outcomes, by `module:name`. pytest sets the module of some of them to
 `builtins`."""
 _MOST_FRAMES = 50
-"""At most this many frames are stored from the start of a traceback, and as many from its end."""
+"""At most this many frames are stored from each end of a traceback."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -46,8 +46,8 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         file: File of the code.
         function: Name of the function.
-        begins: First line of the function.
-        line: Current line.
+        begins: Number of the function's first line.
+        line: Number of the line that was running.
     """
 
     file: str
@@ -92,7 +92,7 @@ class Raised(msgspec.Struct, frozen=True):
         return cls(f"{kind.__module__}:{kind.__qualname__}", said, frames)
 
     def again(self) -> BaseException:
-        """Recreate the exception, with its class if that exists, or else a class of the same name.
+        """Recreate the exception with its own class if that exists, or else one of the same name.
 
         The exception's arguments and cause are lost.
         """
@@ -130,7 +130,7 @@ def _here() -> FrameType:
 
 
 def _at(frame: Frame) -> FrameType:
-    """Make a frame whose code is at this place."""
+    """Make a Python frame whose code appears to be at this place."""
     code = _here.__code__.replace(
         co_filename=frame.file,
         co_name=frame.function,
@@ -144,7 +144,7 @@ class BodyResult(msgspec.Struct, omit_defaults=True, tag=ASYNC_TEST):
     """The result of a test's body.
 
     Attributes:
-        graded: The body's call of `grade`, as `Graded`.
+        graded: The body's call to `grade`, as the fields of a `Graded`.
         raised: The exception that the body raised.
         returned: The type of the body's return value, unless that was None.
     """
@@ -162,14 +162,14 @@ async def run_body(
     result: BodyResult,
     keep: Callable[[BaseException], None],
 ) -> BodyResult:
-    """Run a test's body; called on the engine's loop.
+    """Run a test's body; called on the engine's event loop.
 
     Args:
         function: The body.
         arguments: Its arguments, by name.
         llm: The case's client.
-        result: Receives the call of `grade`.
-        keep: Called with the exception of the body.
+        result: Receives the body's call to `grade`.
+        keep: Called with the exception that is stored in the result, if any.
 
     Raises:
         BaseException: An exception that says nothing about the answer: a failed request,
@@ -192,7 +192,7 @@ async def run_body(
 
 
 def _of_group(error: BaseException) -> BaseException:
-    """If a group contains only wrong answers, its first error; otherwise the error itself."""
+    """The first error in a group that contains only wrong answers; any other error unchanged."""
     if isinstance(error, BaseExceptionGroup) and error.split(WRONG_ANSWERS)[1] is None:
         return _of_group(error.exceptions[0])
     return error
@@ -208,8 +208,8 @@ def repeat_result(test: Prefetched) -> object:
         None, or an object that makes pytest warn as it does for the value that the body returned.
 
     Raises:
-        BaseException: The exception of the body. If the body ran in this process, it is the same
-            object.
+        BaseException: The exception that the body raised. It is the same object if the body ran in
+            this process.
     """
     __tracebackhide__ = True
     state = prefetch.state

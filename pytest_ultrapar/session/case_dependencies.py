@@ -1,9 +1,9 @@
-"""Cases that wait for answers of other cases, such as cases of a pairwise judge.
+"""Cases that wait for the answers of other cases, as the cases of a pairwise judge do.
 
-The collected tests determine which answers a case needs: another prefetched function returns them
-for the same parameters, with each model or in each repetition. A waiting case starts when all cases
-of that function that it needs have ended, in any worker. Until then it takes no seat, and other
-cases run.
+The collected tests determine which answers a case needs: those that another prefetched function
+returns for the same parameters, with each model or in each repetition. A waiting case starts when
+all the cases that it needs have ended, no matter in which worker. Until then it takes no seat, so
+that other cases can run.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     Peers = dict[Any, str]
 
 POLL_S = 0.05
-"""Seconds between two checks for answers of other processes."""
+"""Seconds between two checks for answers from other processes."""
 
 
 def find_peers(
     cases: Sequence[Case], prefetched: Mapping[int, Prefetched], chosen_by: str
 ) -> tuple[dict[int, Peers], list[str]]:
-    """Find the cases whose answers each case waits for.
+    """For each case, find the cases whose answers it waits for.
 
     Args:
         cases: All cases of the run.
-        prefetched: The function of each case, by position.
+        prefetched: The prefetched function of each case, by the case's position.
         chosen_by: The options that deselected particular cases; empty if there are no such options.
 
     Returns:
         Two values. The first maps the position of each waiting case to the ids of the cases that it
-        waits for, by model or repetition. The second has one sentence for each function with a case
-        that cannot wait.
+        waits for, by model or repetition. The second has one sentence for each function that has a
+        case whose peers are missing or ambiguous.
     """
     found: dict[int, Peers] = {}
     faults: dict[Prefetched, str] = {}
@@ -82,7 +82,7 @@ def stage_of(prefetched: Prefetched) -> int:
 
 
 class CaseDependencies:
-    """The waiting cases of one process, and the ended cases of all. Used on the main thread.
+    """The waiting cases in one process and the ended cases in all. Used on the main thread.
 
     Args:
         ended: Shares ended cases with the other processes of the run.
@@ -114,7 +114,7 @@ class CaseDependencies:
             self._ready.append(index)
 
     def has_ready(self) -> bool:
-        """Whether all peers of a waiting case have ended."""
+        """Whether there is a waiting case whose peers have all ended."""
         self._look()
         return bool(self._ready)
 
@@ -143,7 +143,7 @@ class CaseDependencies:
     def answers(
         self, index: int, after: Prefetched, read: Callable[[Position], EpisodeEnded]
     ) -> dict[Any, Any]:
-        """The values of the peers by model or repetition; peers without an answer are left out.
+        """The values of a case's peers by model or repetition, without peers that have no answer.
 
         Raises:
             EpisodeError: A value does not fit its annotation.

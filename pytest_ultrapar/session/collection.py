@@ -36,8 +36,8 @@ REPEAT = "ultrapar_repeat"
 _STEP = "__pytest_repeat_step_number"
 """pytest-repeat's parameter, from 0 (`pytest_repeat.pytest_generate_tests`)."""
 CLUSTER = "cluster"
-"""Argument of the mark `ultrapar`: names of parameters. Cases of the same repetition that have
-equal values for these parameters depend on each other."""
+"""The argument of the mark `ultrapar` that lists names of parameters. Cases in the same repetition
+with equal values for these parameters depend on each other."""
 _NO_TAGS = frozenset({"parametrize", "ultrapar", "usefixtures", "filterwarnings"})
 """Marks that control how a test runs, but do not describe the test."""
 _NO_PARAMETERS = frozenset({"model", REPEAT, _STEP})
@@ -66,15 +66,16 @@ class Collected:
         cases: The cases for the run directory. Emptied after they are written, because 20,000 cases
             take 10 MB in every worker.
         prefetched: The prefetched function of each case, by position.
-        graders: The graders of each case that has any, by position.
-        not_run: Positions of cases that do not run because of a mark.
+        graders: The graders of each case that has graders, by position.
+        not_run: Positions of the cases that do not run because of a mark.
         faults: Errors that make the suite unusable, one sentence each.
-        tables: For each test, the names by which its mark groups the summary's tables; empty
-            without such a mark.
+        tables: For each test, the names that its mark lists in `summary=`; empty without such a
+            mark. They determine the rows and columns of the test's tables.
         replayed: The run whose answers the cases get, if any.
-        origins: For each case of a replay, by case id: the origin of its answers and seed, or the
+        origins: For each case in a replay, by case id: the origin of its answers and seed, or the
             reason why it has no answers.
-        peers: The cases that each case waits for, by position (`case_dependencies.find_peers`).
+        peers: For each case that waits for others, by position: those other cases
+            (`case_dependencies.find_peers`).
     """
 
     case_ids: dict[int, str] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class Collected:
     peers: dict[int, dict[Any, str]] = field(default_factory=dict)
 
     def seed_of(self, case_id: str, own: int) -> int:
-        """The seed of a case; in a replay, the seed of the case whose answers it gets."""
+        """A case's seed; if a replay takes its answers from a stored case, the seed of that one."""
         origin = self.origins.get(case_id)
         return origin.case.seed if isinstance(origin, Origin) else own
 
@@ -105,7 +106,7 @@ def collect(
         directory: The run's directory, if there is one.
 
     Raises:
-        ConfigError: The suite cannot be used; the message lists its errors.
+        ConfigError: The suite cannot be used; the message lists the first of its errors.
         ResultsError: The replayed run cannot be read.
     """
     options, pool = run_config.settings(config)
@@ -148,7 +149,7 @@ def collect(
 
 
 def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iterator[Case]:
-    """Mask secrets in cases for the run directory; episodes get the unmasked parameters."""
+    """Mask secrets in the cases for the run directory; episodes get the unmasked parameters."""
     plain = cache(plain)  # thousands of cases share a few parameter values
     for case in cases:
         params, said = (
@@ -179,7 +180,7 @@ def collect_cases(
 
     Args:
         items: All selected items.
-        run_seed: Seed of the run; part of every case id.
+        run_seed: Seed of the run; every case id depends on it.
         models: Names of the pool's models.
         repeats: The value of --ultrapar-repeats, >= 1.
     """
@@ -241,7 +242,7 @@ def collect_cases(
 def _ahead_of(
     collected: Collected, item: pytest.Item
 ) -> tuple[Prefetched | None, list[GraderFunction]]:
-    """Find the prefetched function of an item's test, and the item's graders; collect errors."""
+    """Find the item's prefetched function and its graders; errors are added to `collected`."""
     found, graders = prefetched_of(item), graders_of(item)
     faults = suite_faults(item, found)
     faults += filter(None, (one.fault(item, found) for one in graders if found))
@@ -250,7 +251,7 @@ def _ahead_of(
 
 
 def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:
-    """Deselect all items except `kept`, as `-k` does. `items` is changed in place."""
+    """Deselect all items except `kept`, in the same way as `-k`, and change `items` in place."""
     these = set(map(id, kept))
     if left_out := [item for item in items if id(item) not in these]:
         left_out[0].config.hook.pytest_deselected(items=left_out)
@@ -297,7 +298,7 @@ def params_of(item: pytest.Item) -> dict[str, Scalar]:
 
 
 def content_of(item: pytest.Item, digests: ContentDigests) -> dict[str, str]:
-    """The digests of those parameters of a case that are not plain values, by name."""
+    """The digests of a case's parameters, by name; a parameter with a plain value has no digest."""
     return {
         name: digests.of(value)
         for name, value in internals.parameters(item).items()
@@ -306,7 +307,9 @@ def content_of(item: pytest.Item, digests: ContentDigests) -> dict[str, str]:
 
 
 def repetition(item: pytest.Item, repeats: int) -> int:
-    """The number of an item's repetition in its cell, from 0; pytest-repeat multiplies repetitions.
+    """The number of an item's repetition in its cell, from 0.
+
+    If pytest-repeat also repeats the items, each of its steps contains all `repeats` repetitions.
 
     Args:
         item: The item of a case.
@@ -317,13 +320,13 @@ def repetition(item: pytest.Item, repeats: int) -> int:
 
 
 def case_id_of(item: pytest.Item, run_seed: int) -> str:
-    """The id of an item's case. It does not depend on lanes, keys, workers or order."""
+    """The id of an item's case. It does not depend on lanes, keys, workers or the items' order."""
     inner = item.nodeid.split("::", 1)[1] if "::" in item.nodeid else item.name
     return case_id_at(item.config, item.path, inner, run_seed)
 
 
 def case_id_at(config: pytest.Config, path: Path, inner: str, run_seed: int) -> str:
-    """The id of the case in this test file whose node id continues with `inner`."""
+    """The id of a case in the test file `path`; `inner` is its node id without the file."""
     identity = as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
     return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -337,7 +340,10 @@ def _below_project(path: Path, start: Path) -> str:
 
 @cache
 def _project(folder: Path, start: Path) -> Path:
-    """The nearest folder with a configuration file, from the tests upwards, or the start folder."""
+    """The nearest folder with a configuration file, from the tests' folder upwards.
+
+    If no folder has one: `start`, or the tests' folder if it is not inside `start`.
+    """
     for place in (folder, *folder.parents):
         if any((place / name).is_file() for name in _CONFIG_FILES):
             return place
@@ -399,7 +405,7 @@ def arguments_for(
 
 
 def marked(item: pytest.Item, argument: str) -> Any:  # noqa: ANN401 - as the suite has it
-    """The value of an argument in the closest mark `ultrapar` that sets it; otherwise None."""
+    """An argument's value in the closest mark `ultrapar` that sets it; None if no mark does."""
     given = (mark.kwargs.get(argument) for mark in item.iter_markers("ultrapar"))
     return next((value for value in given if value is not None), None)
 
@@ -410,7 +416,7 @@ def are_names(value: object) -> TypeGuard[Sequence[str]]:
 
 
 def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...] | None:
-    """The parameters that an item's mark names; None if there is no valid mark."""
+    """The parameters that an item's mark names in `cluster=`; None if there is no valid mark."""
     names = marked(item, CLUSTER)
     if not are_names(names):
         return None  # `mark_faults` reports an invalid value
@@ -426,15 +432,18 @@ def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple
 
 
 def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
-    """The case cluster of a case with these parameters. It does not depend on the test."""
+    """The case cluster of a case: its values of the parameters `names`, and its repetition.
+
+    Cases of different tests can be in the same case cluster.
+    """
     shared = {name: case.params[name] for name in sorted(names)}
     return as_json({**shared, "repeat": case.repeat})
 
 
 def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scalar]:
-    """The metadata from an item's marks; if several marks set a name, the closest mark wins.
+    """The metadata from an item's marks; if several marks set the same name, the closest one wins.
 
-    If a value is a function, the function is called with the case's parameters.
+    If `meta=` is a function, it is called with the case's parameters that it takes as arguments.
     """
     own, found, why = internals.parameters(item), dict[str, Scalar](), ""
     for given in _given_meta(item):
@@ -461,7 +470,7 @@ def _given_meta(item: pytest.Item) -> Iterator[Any]:
 
 
 def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...]:
-    """The names by which an item's mark groups its summary; empty without such a mark."""
+    """The names that an item's mark lists in `summary=`; empty if there is no valid mark."""
     summary = marked(item, "summary")
     if not are_names(summary):
         return ()

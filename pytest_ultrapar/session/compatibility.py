@@ -22,7 +22,7 @@ else:
 
 
 def n_workers(config: pytest.Config) -> int:
-    """The number of workers that xdist starts; called in its controller."""
+    """The number of workers that xdist starts. Called in xdist's controller."""
     from xdist import workermanage  # noqa: PLC0415 - this module is also read without xdist
 
     # Before xdist 3.7, the function was called `parse_spec_config`.
@@ -31,5 +31,5 @@ def n_workers(config: pytest.Config) -> int:
 
 
 def is_of_subtest(report: pytest.TestReport) -> bool:
-    """Whether a report belongs to a subtest of pytest (since 9.0) or pytest-subtests."""
+    """Whether a report belongs to a subtest of pytest itself (since 9.0) or of pytest-subtests."""
     return type(report).__name__.lower() == "subtestreport"

@@ -12,24 +12,23 @@ if TYPE_CHECKING:
 
 
 SAME_WISH_S = 1.0
-"""A Ctrl-C within this many seconds of the last one is ignored. People press Ctrl-C two or three
-times, and process managers send it both to the process and to its group."""
+"""A Ctrl-C within this many seconds of the previous one is ignored. People press Ctrl-C two or
+three times in a row, and process managers send the signal both to the process and to its group."""
 
 
 class CtrlC:
     """Handles SIGINT in one process for as long as pytest's session lasts.
 
-    The first Ctrl-C calls the previous handler, which raises `KeyboardInterrupt`. Another Ctrl-C
-    within `SAME_WISH_S` of the last one is ignored. If the session is already ending, a later
-    Ctrl-C calls `again`, because an exception at that point would cut off the shutdown and print a
-    traceback.
+    The first Ctrl-C calls the previous handler, which raises `KeyboardInterrupt`. A Ctrl-C within
+    `SAME_WISH_S` of the previous one is ignored. Once the session is ending, a Ctrl-C calls `again`
+    instead, because an exception would then cut the shutdown short and print a traceback.
     """
 
     def __init__(self, again: Callable[[], object], *, now_s: Callable[[], float] = boot_s) -> None:
         """Prepare a handler; `install` puts it in place.
 
         Args:
-            again: Called for a Ctrl-C while the session ends, on the main thread.
+            again: Called on the main thread for a Ctrl-C while the session is ending.
             now_s: A monotonic clock.
         """
         self._again = again
@@ -54,10 +53,10 @@ class CtrlC:
         self._is_ending = True
 
     def remove(self) -> None:
-        """Restore the previous SIGINT handler; soon after a Ctrl-C, only stop calling `again`.
+        """Stop calling `again`, and restore the previous SIGINT handler.
 
-        The interpreter takes a while to exit. During that time, another Ctrl-C must not print a
-        traceback.
+        Within `SAME_WISH_S` of a Ctrl-C, the previous handler is not restored. The interpreter
+        takes a while to exit, and another Ctrl-C during that time must not print a traceback.
         """
         self._is_ending = False
         if self._before is None or self._is_same_wish(self._now_s()):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _FAULTS = (OSError, ValueError, TypeError, RecursionError, csv.Error, msgspec.MsgspecError)
-"""The errors that readers raise, including pyarrow's."""
+"""The errors that reading a data file can raise, including those from pyarrow."""
 _MOST_CHARS = 1_000
 _MARK_FAULTS = (AttributeError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning)
 
@@ -38,19 +38,20 @@ def cases(
         @pytest.mark.parametrize("word, answer", cases("words.jsonl", "word", "answer"))
 
     Args:
-        path: A `.jsonl`, `.ndjson`, `.csv` or `.parquet` file; relative to the calling file.
+        path: A `.jsonl`, `.ndjson`, `.csv` or `.parquet` file. A relative path starts at the folder
+            of the calling file.
         columns: The columns whose values each case gets. If you name no column, each case gets the
             whole row as a dict.
         id: The column with the case's id. Without it, the id is a short hash of the case's values,
-            so it does not depend on the position of the row.
+            so the position of the row does not matter.
         marks: The column with the case's marks: a list of names, or a string of names separated by
             commas or spaces.
         meta: Columns with further facts about a case, stored as `meta.<name>` in `results`.
 
     Raises:
         pytest.Collector.CollectError: The file is missing, damaged or empty, or two rows would
-            become the same case. The message is one sentence with file and line; pytest shows no
-            traceback.
+            become the same case. The message is one sentence that names the file and line; pytest
+            shows no traceback.
     """
     caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - there is no other way to it
     place, found, lines = _Place(Path(caller).parent / path), [], dict[str, int]()
@@ -87,7 +88,7 @@ def _names(said: object) -> Sequence[str]:
 
 
 class _Place:
-    """The line of the last row that was read; for a Parquet file, the number of the row."""
+    """The file, and the line of the row read last; in a Parquet file, the number of that row."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,7 +100,7 @@ class _Place:
 
 
 def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield all rows. If columns are named, read only these columns from a Parquet file."""
+    """Yield all rows. From a Parquet file, read only the wanted columns, if any are named."""
     suffix = place.path.suffix.lower()
     with open_file(place.path) as file:
         if suffix == ".parquet":

@@ -1,4 +1,4 @@
-"""The settings of an engine, in a run and in a gateway."""
+"""The settings of an engine, for a run or for a gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.string_parts import PartWriter
 
 _MOST_OPEN = 1000
-"""The maximum number of open episodes in one process; a limit may allow fewer."""
+"""The maximum number of open episodes in one process. It is lower if the pool has few seats, or if
+the process may open only a few files."""
 _LONGEST_FAILURE = 300
 """How many characters of a server's error message are stored."""
 
@@ -38,12 +39,12 @@ def engine_settings(
     """The settings of an engine.
 
     Args:
-        pool: The pool to which the engine sends requests.
+        pool: The pool whose models the engine uses.
         redactor: Removes secrets.
-        parts: Stores the long strings of conversations.
+        parts: Stores the long strings in conversations.
         record: How much of each conversation is stored.
         max_attempts: See `RetryPolicy`.
-        n_clients: The number of client connections that this process also serves.
+        n_clients: In a gateway, the maximum number of connections from clients.
         own: The other fields of `EngineSettings`.
     """
 

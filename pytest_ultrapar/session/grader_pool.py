@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.graders import GraderFunction
 
 _MOST_TRIES = 3
-"""The maximum number of tries for each case. One try is not enough, because the program that the
-case runs may kill the processes."""
+"""The maximum number of tries for each case. One try is not enough, because the program that a case
+runs may kill the grader's processes."""
 _MOST_STARTS = 10
 """The maximum number of times that the processes are started, if they are killed each time."""
 
@@ -33,12 +33,13 @@ class GraderPool:
 
     Args:
         grader: The function to run.
-        run_dir: The folder for the lock file through which workers share the jobs.
+        run_dir: The folder for the lock file with which all workers together keep to the grader's
+            maximum number of jobs.
         environ: The environment variables of the processes.
-        graded: Called once for each case, on a thread of the pool or of `submit`. It gets the
-            case's position, the grader's name, and a pickled tuple. The tuple contains `returned`,
-            `unsolved` or `error`; the kind, if any; and the value, or the reason why there is no
-            value.
+        graded: Called once for each case, on a thread of this pool or on the thread that calls
+            `submit`. It gets the case's position, the grader's name, and a pickled tuple. The tuple
+            contains `returned`, `unsolved` or `error`; the kind of the outcome, if any; and the
+            value, or the reason why there is no value.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class GraderPool:
             others.close()
 
     def submit(self, index: int, arguments: Mapping[str, object]) -> None:
-        """Queue the case at a position for grading."""
+        """Queue a case for grading; `index` is its position in pytest's collection."""
         try:
             self._waiting.put((index, pickle.dumps(arguments)))
         except Exception as error:  # noqa: BLE001 - classes of the suite define how they are pickled
@@ -80,7 +81,7 @@ class GraderPool:
             self._graded(index, self._grader.name, pickle.dumps(("error", None, why)))
 
     def stop(self) -> None:
-        """End the processes and all processes that they started."""
+        """End the grader's processes, and all the processes that they started."""
         with self._changing:
             self._starts_left = 0
         for pipe in self._pipes:

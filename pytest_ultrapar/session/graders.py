@@ -1,4 +1,4 @@
-"""`@grader`: a fixture whose value a plain function computes in a separate process."""
+"""`@grader`: a fixture whose value is computed by a plain function in a separate process."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ functions: dict[tuple[str, str], Callable[..., object]] = {}
 
 
 class GraderEnded(pytest.skip.Exception):  # type: ignore[misc, name-defined]
-    """A grader returned no value: its case is `unsolved`, and its test does not run."""
+    """A grader returned no value, so the case is `unsolved` and its test does not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraderFunction:
-    """A grader and its settings; checked at collection, never at import.
+    """A grader and its settings, which are checked at collection, never at import.
 
     Attributes:
         arguments: Names of the function's parameters.
@@ -107,16 +107,16 @@ def grader(
 ) -> Any:  # noqa: ANN401 - a pytest fixture definition
     """Make a pytest fixture from a plain function that grades in a separate process.
 
-    It can take the prefetched fixture, parametrised values and `model` as arguments. The value that
-    it returns is the fixture's value, and must support pickling. Each case runs in a new process,
-    which is forked from a process that has imported the module. If the process takes too long,
-    needs too much memory or dies, the case is `unsolved` with that reason. If an assert in the
-    grader fails, the case is `unsolved`, too. After any other exception, it is an `error`.
+    The function can take the prefetched fixture, parametrised values and `model` as arguments. The
+    value that it returns is the fixture's value, and must support pickling. Each case is graded in
+    a new process, which is forked from a process that has imported the module. If the process takes
+    too long, needs too much memory or dies, the case is `unsolved` with that reason. It is also
+    `unsolved` if an assert in the grader fails. After any other exception, the case is an `error`.
 
     Args:
         function: A function at the top level of a module.
-        jobs: The maximum number of processes at the same time, in all workers together; None means
-            one for each core.
+        jobs: The maximum number of cases that are graded at the same time, in all workers together;
+            None means one for each core.
         timeout_s: The maximum time for one case, in seconds. After that, all processes that the
             case started are killed.
         memory_mb: The maximum memory for one case, in MiB, on top of what the grader's module uses;

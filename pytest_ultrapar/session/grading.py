@@ -34,7 +34,10 @@ class Verdict(Protocol):
 
 
 class Grader:
-    """The value of `grade`: call it once to record a measurement; this never fails the test."""
+    """The value of the fixture `grade`: call it once to record a measurement.
+
+    The measurement itself never fails the test, even if the answer is wrong.
+    """
 
     def __init__(self, state: CaseState | BodyResult | None) -> None:
         self._state = state
@@ -52,14 +55,14 @@ class Grader:
             outcome: `solved`, `partial` or `unsolved`; True for `solved`, False for `unsolved`;
                 None or `scored` if only scores count; or an object with `outcome`, `scores` and
                 optionally `kind`, `reason` and `labels`.
-            reason: The reason, in a sentence. Reports show it with the case.
+            reason: The reason for the outcome, in one sentence. Reports show it with the case.
             labels: Strings or numbers by name, such as the option that the model chose. Each
                 becomes a text column.
             scores: Numbers by name; True and False are stored as 1 and 0.
 
         Raises:
-            TypeError: The outcome has another type, the reason is not a string, or a label is
-                neither a string nor a number.
+            TypeError: The outcome has any other type, the reason is not a string, or a
+                label is neither a string nor a number.
             ValueError: The outcome is unknown, a score is not a finite number, or the outcome is
                 `scored` without a score.
         """
@@ -119,7 +122,7 @@ def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as a plain 
 
 
 def finite(value: object) -> float | None:
-    """The value as a finite float; None if it is not a finite number (of Python or any library)."""
+    """A number of Python or any library, as a float; None if the value is not a finite number."""
     try:
         number = float(value) if isinstance(value, SupportsFloat) else math.nan
     except (TypeError, ValueError, OverflowError):

@@ -1,8 +1,8 @@
-"""The processes that run a grader: one imports its module, and forks one process for each job.
+"""The processes that run a grader: the first imports its module and forks one process for each job.
 
-Each job forks a process for each case. A program that a model wrote runs only in such a process,
-without keys and without pytest's streams. This is not a sandbox. Forking is safe here because these
-processes, unlike pytest's, have only one thread.
+Each of these job processes forks a new process for each case. A program that a model wrote runs
+only in such a new process, without keys and without pytest's streams. This is not a sandbox.
+Forking is safe here because these processes, unlike pytest's, have only one thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def main(descriptors: list[str]) -> None:
-    """Grade the cases from these pipes (one for each job) until their other ends are closed."""
+    """Grade the cases that arrive in these pipes (one for each job) until the other ends close."""
     warnings.simplefilter("ignore")  # Python warns of a fork if libraries have threads
     os.dup2(2, 1)
     pipes = [Connection(int(one)) for one in descriptors]
@@ -60,7 +60,7 @@ def main(descriptors: list[str]) -> None:
 
 
 def _load(name: str, file: str, function: str) -> Callable[..., object]:
-    """Load a grader from its module's file, because pytest finds modules that `import` does not."""
+    """Load a grader from its module's file: pytest can load modules that `import` does not find."""
     for parent in accumulate(name.split(".")[:-1], "{}.{}".format):
         with suppress(ImportError):  # a name from pytest's `--import-mode=importlib`
             import_module(parent)
@@ -85,7 +85,7 @@ class _Job(NamedTuple):
     memory_mb: int | None
 
     def serve(self) -> None:
-        """Grade the cases from the pipe until its other end is closed."""
+        """Grade the cases that arrive in the pipe until its other end is closed."""
         while True:
             given = self.pipe.recv_bytes()
             # Lock this job's place, so that no other worker can use it until the file is closed.
@@ -95,7 +95,7 @@ class _Job(NamedTuple):
                 self.pipe.send_bytes(self._graded(given))
 
     def _graded(self, given: bytes) -> bytes:
-        """Grade a case in a new process, then kill that process and all that it started."""
+        """Grade a case in a new process, then kill that process and all others that it started."""
         ours, theirs = Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:

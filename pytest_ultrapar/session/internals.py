@@ -1,9 +1,9 @@
 """All uses of pytest's internals.
 
-The modules of the controller and of the workers use xdist's internals.
+xdist's internals are not used here, but in the modules of the controller and of the workers.
 
-`required_internals` lists the names of all internals. A run checks them before it imports this
-module. The names in this module are those in pytest 9.2.
+`required_internals` lists the names of all these internals. A run checks that they exist before it
+imports this module. The names in this module are those in pytest 9.2.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ if TYPE_CHECKING:
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
 """The directory of pytest's own code."""
 _MOST_COMPARED = 1500
-"""The maximum number of characters to compare: two texts of this length take 30 ms."""
+"""The maximum number of characters to compare: comparing two texts of this length takes 30 ms."""
 _BEFORE = 40
 NO_VALUE: object = NOTSET
-"""The value that pytest gives to a parameter without values (`ParameterSet._for_parametrize`)."""
+"""The value that pytest gives to a parameter whose list of values is empty
+(`ParameterSet._for_parametrize`)."""
 
 
 def fixture_definition(item: pytest.Item, name: str) -> pytest.FixtureDef[Any] | None:
@@ -79,12 +80,12 @@ def test_identity(item: pytest.Item) -> int:
 
 
 def prefetched_for(metafunc: pytest.Metafunc) -> list[Prefetched]:
-    """The prefetched functions of a test while its items are generated (`Metafunc`)."""
+    """The prefetched functions of a test whose items are being generated (`Metafunc`)."""
     return prefetched_in(metafunc.function, metafunc._arg2fixturedefs)
 
 
 def uses_model_fixture(metafunc: pytest.Metafunc) -> bool:
-    """Whether a test depends on this plugin's fixture `model`, while its items are generated."""
+    """Whether a test whose items are being generated depends on this plugin's fixture `model`."""
     found = metafunc._arg2fixturedefs.get("model")
     return found is not None and is_ours(found[-1], "model")
 
@@ -96,7 +97,7 @@ def uses_model_fixture(metafunc: pytest.Metafunc) -> bool:
 
 
 class _Product:
-    """Replaces `_calls`, so that other plugins can read the product that pytest would make."""
+    """Replaces `_calls`, and still lets other plugins read the product that pytest would make."""
 
     def __init__(self, factors: list[list[Any]]) -> None:
         self.factors = factors
@@ -112,7 +113,7 @@ class _Product:
 
 
 class _Kept(list[Any]):
-    """A list of `_calls` that is true even if it is empty.
+    """A list for `_calls` that is true even if it is empty.
 
     Otherwise pytest would make an item without parameters.
     """
@@ -122,7 +123,10 @@ class _Kept(list[Any]):
 
 
 def parametrize_lazily(metafunc: pytest.Metafunc) -> None:
-    """Delay the product of parameters until `select_calls`; called before parameters are known."""
+    """Delay the product of parameters until `select_calls`.
+
+    Called before any parameters are known.
+    """
     parametrize = metafunc.parametrize
 
     def parametrize_late(argnames: Any, *args: Any, **how: Any) -> None:  # noqa: ANN401
@@ -160,8 +164,8 @@ def select_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> i
 
     Args:
         metafunc: The `Metafunc` of the test, when all parameters are known.
-        is_kept: Called for each item with the end of its name, such as `[m-1-r0]`, or an empty
-            string.
+        is_kept: Called for each item with the end of its name, such as `[m-1-r0]`. This is empty if
+            the item has no parameters.
 
     Returns:
         The number of items left.
@@ -189,7 +193,7 @@ def _factors(calls: Any) -> list[list[Any]]:  # noqa: ANN401 - `_calls`, or a `_
 
 
 def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`; 9.1: `CallSpec2`
-    """Join several calls into one, as repeated calls of `CallSpec.setmulti` do."""
+    """Join several `CallSpec`s into one, as repeated calls of `CallSpec.setmulti` would."""
     params: dict[str, object] = {}
     indices: dict[str, int] = {}
     scopes: dict[str, Scope] = {}
@@ -207,14 +211,15 @@ def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`;
 
 
 def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
-    """Whether a fixture only passes on a directly parametrised value."""
+    """Whether a fixture only passes on the value of a directly parametrised argument."""
     return definition is not None and definition.func is get_direct_param_fixture_func
 
 
 def will_not_run(item: pytest.Item) -> str | None:
-    """Why a mark (skip, skipif, xfail with run=False) keeps an item from running, or None.
+    """The reason why a mark keeps an item from running; None if no mark does.
 
-    Source: `_pytest.skipping.pytest_runtest_setup`, which calls the same two functions.
+    Such marks are skip, skipif, and xfail with run=False. Source:
+    `_pytest.skipping.pytest_runtest_setup`, which calls the same two functions.
     """
     if not _has_mark(item, _KEEPS_FROM_RUNNING):
         return None
@@ -233,14 +238,14 @@ _KEEPS_FROM_RUNNING = frozenset({"skip", "skipif", "xfail"})
 def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
     """Whether an item or a node above it has one of these marks.
 
-    This is called for each of 12,000 items, most of which have no marks. Three calls of
-    `Node.iter_markers` instead took a sixth of the time that this plugin adds to their collection.
+    With 12,000 items, most of which have no marks, three calls of `Node.iter_markers` for each item
+    took a sixth of the time that this plugin adds to their collection.
     """
     return any(mark.name in names for node in item.iter_parents() for mark in node.own_markers)
 
 
 def could_not_run(error: BaseException) -> bool:
-    """Whether pytest itself failed a test because it cannot run it, such as an `async def`.
+    """Whether pytest itself failed a test that it cannot run, such as an `async def`.
 
     Source: `_pytest.python.pytest_pyfunc_call`, which in this case raises the same exception as
     `pytest.fail` in a test's body.
@@ -255,7 +260,7 @@ def could_not_run(error: BaseException) -> bool:
 def drop_frames_without_line(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Remove entries without a line number from a traceback.
 
-    If Ctrl-C comes before the first line of a function, the function's entry has no line number.
+    If Ctrl-C comes before a function's first line runs, the function's entry has no line number.
     This makes pytest fail (`TracebackEntry.lineno`, 9.2.0): the session ends with a traceback and
     exit code 1.
     """
@@ -267,10 +272,11 @@ def drop_frames_without_line(excinfo: pytest.ExceptionInfo[BaseException]) -> No
 def session_fixture(item: pytest.Item, name: str) -> object:
     """The value of a session-scoped fixture, set up now, before any item runs.
 
-    First, the session is put onto pytest's stack of set-up nodes (`SetupState.setup`), which every
-    item would do anyway. The fixture is torn down when pytest tears down the session. The session,
-    not the item, requests the fixture, because the item is not on the stack yet. Otherwise
-    `FixtureRequest._get_active_fixturedef` would warn, and pytest 10.1 would refuse.
+    First, the session is put onto pytest's stack of set-up nodes (`SetupState.setup`). The first
+    item would do that anyway. The fixture is torn down when pytest tears down the session. The
+    session, not the item, requests the fixture, because the item is not on the stack yet. If the
+    item requested it, `FixtureRequest._get_active_fixturedef` would warn, and pytest 10.1 would
+    refuse.
     """
     definition = fixture_definition(item, name)
     assert definition is not None
@@ -292,7 +298,7 @@ def session_fixture(item: pytest.Item, name: str) -> object:
 def set_up_session(item: pytest.Item) -> None:
     """Set up the session fixtures that an item needs but does not name, before its body runs.
 
-    Leave parametrised fixtures to pytest, which sets them up again.
+    Parametrised fixtures are left to pytest, which sets them up again when their parameter changes.
     """
     for name in item.fixturenames:  # type: ignore[attr-defined]  # of a `Function`
         definition = fixture_definition(item, name)
@@ -303,9 +309,9 @@ def set_up_session(item: pytest.Item) -> None:
 
 
 def cache_session_lookups(session: pytest.Session) -> None:
-    """Make pytest compute facts only once if they are the same for every item of a session.
+    """Make pytest look up only once which hooks apply to a file, not again for each of its items.
 
-    Called after collection, because no conftest is loaded after that.
+    Called after collection, because no conftest is loaded from then on.
     """
     # For each item, pytest determines fourteen times which conftests apply to its file
     # (`Node.ihook`), which takes 5 % of an item's time.
@@ -313,7 +319,7 @@ def cache_session_lookups(session: pytest.Session) -> None:
 
 
 def shows_fixtures(config: pytest.Config) -> bool:
-    """Whether any plugin has hooks that observe how pytest sets up and tears down fixtures.
+    """Whether plugins, or options such as `--setup-show`, observe fixtures' set-up and teardown.
 
     Called when all plugins are registered. The hooks of anyio do not count, because they concern
     only async fixtures.
@@ -327,10 +333,10 @@ def shows_fixtures(config: pytest.Config) -> bool:
 
 
 def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
-    """Give an item its parametrised values and the values of some fixtures before it is set up.
+    """Before an item is set up, give it its parametrised values and the given values of fixtures.
 
-    For each value, pytest would make a request and three finalizers, and call two hooks. This would
-    take 30 us, about five times per item. If a fixture with a wider scope may depend on a value,
+    For each of these values, about five per item, pytest would make a request and three finalizers
+    and call two hooks, which takes 30 us. If a fixture with a wider scope may depend on a value,
     the value is left to pytest, which knows when to set up that fixture again.
     """
     if not isinstance(item, pytest.Function):
@@ -355,14 +361,14 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
 
 
 def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
-    """Give an item the location of its test, if it is known from another item of that test.
+    """Give an item the location of its test, if another item of that test has already provided it.
 
-    For each item, pytest computes `Item.location` from the function's code, which takes 5 % of an
-    item's time.
+    For each item, pytest would compute `Item.location` from the function's code, which takes 5 % of
+    an item's time.
 
     Args:
         item: The item that runs next.
-        known: The locations of tests, by `test_identity`.
+        known: The locations of tests, by `test_identity`. A new test's location is added.
     """
     if type(item) is not pytest.Function:
         return
@@ -398,11 +404,12 @@ def log_handlers(config: pytest.Config) -> tuple[logging.Handler, logging.Handle
 
 
 def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
-    """Pass each piece of text that pytest and plugins write to the terminal through `change`.
+    """Apply `change` to every text that pytest and its plugins write to the terminal.
 
-    No hook sees all of this text: it includes reasons of `pytest.exit`, tracebacks of hooks, and
-    sections of other plugins. Without a terminal reporter, nothing changes. In a worker, the output
-    is discarded anyway, so the terminal reporter is removed from two hooks.
+    No hook sees all of these texts: they include reasons given to `pytest.exit`, tracebacks from
+    hooks, and sections that other plugins write. Without a terminal reporter, nothing changes. In a
+    worker, the output is discarded anyway, so the terminal reporter is removed from two hooks to
+    save time.
     """
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
@@ -424,20 +431,20 @@ def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
 
 
 def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
-    """Pass the lines of an internal error's traceback through `change` before they are shown."""
+    """Apply `change` to the lines of an internal error's traceback before they are shown."""
     for traceback, *_ in getattr(shown, "chain", []):
         for entry in traceback.reprentries:
             entry.lines[:] = map(change, entry.lines)
 
 
 def mask_sections(item: pytest.Item, change: Callable[[str], str]) -> None:
-    """Change the output and the log that an item has so far, in its report sections (`Item`)."""
+    """Apply `change` to the output and logs that an item's report sections hold so far (`Item`)."""
     sections = item._report_sections
     sections[:] = [(when, title, change(content)) for when, title, content in sections]
 
 
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
-    """A key for an item: items with the same key share their module and higher-scoped parameters.
+    """A key for an item: items with the same key share their parent and higher-scoped parameters.
 
     Source: the way in which pytest itself sorts items (`_pytest.fixtures.reorder_items`).
     """
@@ -455,10 +462,10 @@ def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
 class EpisodeSurroundings:
     """From `enter` to `leave`, protects episodes from changes that pytest makes for each test.
 
-    Prints and log records of episodes go to their own record, not to pytest's capture. Whenever
-    pytest resumes its capture, it sets `sys.stdout` to the capture's file. Whenever it suspends the
-    capture, it restores the earlier stream (`SysCaptureBase.resume`, `suspend`). Episodes run in
-    both states, so both streams are wrapped.
+    The output and logs of an episode go to the episode's own record, not to pytest's capture.
+    Whenever pytest resumes its capture, it sets `sys.stdout` to the capture's file. Whenever it
+    suspends the capture, it restores the earlier stream (`SysCaptureBase.resume`, `suspend`).
+    Episodes run in both states, so both streams are wrapped.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -494,11 +501,11 @@ class EpisodeSurroundings:
         root.addHandler(self._handler)
 
     def _explain_asserts(self) -> None:
-        """Make failed asserts of async tests show the compared values, even between two items.
+        """Make failed asserts in async tests show the compared values, even between two items.
 
         pytest can do this only while an item runs, and forgets the configuration after that item.
-        The hook wrapper `_pytest.assertion.pytest_runtest_protocol` makes it possible, so it is
-        entered here for the whole run.
+        The hook wrapper `_pytest.assertion.pytest_runtest_protocol` enables this, so it is entered
+        here for the whole run.
         """
         next(self._asserts)
         largest, config = rewrite._get_maxsize_for_saferepr, self._config
@@ -534,8 +541,8 @@ class EpisodeSurroundings:
 def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence[object]:
     """Shorten two strings that should be equal, so that pytest compares only where they differ.
 
-    pytest uses `difflib.ndiff`, which blocks the loop of all episodes: two strings of 80 lines take
-    0.5 s.
+    pytest uses `difflib.ndiff`, which blocks the event loop of all episodes: two strings of 80
+    lines take 0.5 s.
     """
     texts = [value for value in values if isinstance(value, str)]
     if set(ops) != {"=="} or len(texts) < len(values) or max(map(len, texts)) <= _MOST_COMPARED:
@@ -545,10 +552,10 @@ def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence
 
 
 def _bound_differences(patch: pytest.MonkeyPatch) -> None:
-    """Leave out the full diff of large lists and dicts, because it would also block the loop.
+    """Leave out the full diff of large lists and dicts: making it would block the event loop.
 
-    The first difference is still shown. In pytest 9.2, the comparing function
-    (`_compare_eq_iterable`) is in a different module than in 9.1.
+    The first difference is still shown. The function that makes the diff (`_compare_eq_iterable`)
+    is in another module in pytest 9.2 than in 9.1.
     """
     older = sys.modules.get("_pytest.assertion.util")
     place = sys.modules.get("_pytest.assertion._compare_any", older)
@@ -564,7 +571,7 @@ def _bound_differences(patch: pytest.MonkeyPatch) -> None:
 
 
 def _stream_places(capturing: object) -> list[tuple[Any, str]]:
-    """The attributes of pytest's `MultiCapture` and of `sys` that hold the streams for prints."""
+    """The attributes of pytest's `MultiCapture` and of `sys` that hold the output streams."""
     places: list[tuple[Any, str]] = []
     for stdio, captured in (("stdout", "out"), ("stderr", "err")):
         capture = getattr(capturing, captured, None)
@@ -599,7 +606,7 @@ def _wrap_capture_fixtures(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
-    """Keep `PYTEST_CURRENT_TEST` set at all times: between two tests, it is empty.
+    """Keep `PYTEST_CURRENT_TEST` set at all times, with an empty value between two tests.
 
     pytest deletes the variable after each test (`_update_current_test_var`). An iteration over
     `os.environ` first lists all names and then looks up each of them, so it raises a `KeyError` if
@@ -619,7 +626,7 @@ def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
 
 
 def recorded_warnings(config: pytest.Config) -> AbstractContextManager[None]:
-    """A context in which pytest shows warnings even if no test runs (`catch_warnings_for_item`)."""
+    """A context in which pytest shows warnings even between tests (`catch_warnings_for_item`)."""
     if not config.pluginmanager.hasplugin("warnings"):
         return nullcontext()
     return marked_warnings.catch_warnings_for_item(
@@ -628,11 +635,11 @@ def recorded_warnings(config: pytest.Config) -> AbstractContextManager[None]:
 
 
 def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:
-    """Make a test's `filterwarnings` marks ignore warnings of episodes that run meanwhile.
+    """Keep a test's `filterwarnings` marks from affecting episodes that run at the same time.
 
-    With the filter `error`, such a warning would raise an exception in the episode. Only marks are
-    parsed by the function that is replaced here (in `catch_warnings_for_item`). The run's own
-    filters still apply to episodes.
+    With the filter `error`, a warning would raise an exception in the episode. The function that is
+    replaced here parses only marks (in `catch_warnings_for_item`), so the run's own filters still
+    apply to episodes.
     """
     parse: Callable[..., Any] = vars(marked_warnings)["parse_warning_filter"]
 
@@ -646,7 +653,7 @@ def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:
 
 
 class _OutsideEpisodes(type):
-    """The type of warning categories that match as `meant` does, but match nothing in episodes."""
+    """The type of warning categories that match what `meant` matches, but nothing in episodes."""
 
     meant: type[Warning]
 
@@ -657,10 +664,10 @@ class _OutsideEpisodes(type):
 def around_open_terminal(
     config: pytest.Config, around: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], None]:
-    """Enter a context for each period in which a test may write directly to the terminal.
+    """Make pytest enter the context `around` whenever a test may write directly to the terminal.
 
-    Returns a function that undoes this change. `capsys.disabled()` and similar functions use
-    `CaptureManager.global_and_fixture_disabled`.
+    That is the case within `capsys.disabled()` and similar contexts, which use
+    `CaptureManager.global_and_fixture_disabled`. Returns a function that undoes this change.
     """
     manager = config.pluginmanager.getplugin("capturemanager")
     disabled = getattr(manager, "global_and_fixture_disabled", None)

@@ -22,12 +22,13 @@ _NOWHERE = "http://replay.invalid"
 def lane_endpoints(
     pool: Pool, base_urls: Mapping[str, str], wait: Wait = NO_WAIT
 ) -> dict[LaneId, Endpoint]:
-    """The endpoint of every lane of the pool.
+    """The endpoint of every lane in the pool.
 
     Args:
         pool: The pool with the lanes.
         base_urls: The base URLs of simulated providers, by provider.
-        wait: How long to wait for servers that report the name of their model.
+        wait: How long to wait for each server that must report the name of its model and does not
+            answer yet.
 
     Raises:
         ConfigError: The environment variable of a key or proxy is not set, or a server does not

@@ -1,4 +1,4 @@
-"""When tests are collected, find mocks of HTTP clients, because they cannot answer an episode."""
+"""At collection, find mocks of HTTP clients: a mock cannot answer the requests of an episode."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PAST = (
 
 
 def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
-    """Yield an error for each mock of an HTTP client in a case: mocks cannot answer its episode.
+    """Yield an error for each mock of an HTTP client that a case uses.
 
-    A mock in a session fixture that the episode names is allowed: it may be for the episode's
-    tools.
+    The episode's requests would bypass the mock. A mock in a session fixture that the episode names
+    is allowed, because it may be for the episode's tools.
     """
     where = item.nodeid.split("[")[0]
     for what in _uses(item, prefetched):
@@ -38,7 +38,7 @@ def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
 
 
 def active_faults() -> Iterator[str]:
-    """Yield an error if a mock is active during collection, and so belongs to no single test."""
+    """Yield an error if a mock is active during collection: it does not belong to any one test."""
     if (found := active_mock(surely=True)) is not None:
         yield f"a mock is active when tests are collected ({found}), but {_PAST}"
 
@@ -66,7 +66,7 @@ def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
 
 
 def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - any object of a suite
-    """The mock library that a function's decorators or code use, or the client that they patch."""
+    """The mock library that a function or its decorators use, or the client that they patch."""
     while function is not None:
         own = getattr(function, "__globals__", {})
         words = set(_words(getattr(function, "__code__", None))) if with_code else set()
@@ -94,7 +94,7 @@ def _words(code: CodeType | None) -> Iterator[str]:
 
 
 def _root(value: object) -> str:
-    """The top-level package of a value. A string is treated as the name of a module."""
+    """The top-level package that a value comes from. A string is treated as a module's name."""
     attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
     name = value if isinstance(value, str) else getattr(value, attribute, "")
     return str(name).partition(".")[0]

@@ -16,7 +16,7 @@ _REASON = f"sends requests to models and needs {NEEDED}"
 
 
 class NoPoolReporting:
-    """The plugin of the process with the terminal: prints one line for all skipped evaluations."""
+    """The plugin in the process with the terminal. It prints one line about skipped evaluations."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print how many evaluations were skipped and how to run them."""
@@ -30,7 +30,7 @@ class NoPoolReporting:
 
 
 class NoPoolCollecting:
-    """The plugin of a process that collects: pytest's own, or an xdist worker.
+    """The plugin in a process that collects tests: pytest's own process, or an xdist worker.
 
     Args:
         given: This plugin's part of a worker's `workerinput`, with the path for an error message;
@@ -44,7 +44,7 @@ class NoPoolCollecting:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Skip evaluations, or fail if there are no other tests.
 
-        `--collect-only` lists all tests.
+        With `--collect-only` and similar options, this does nothing.
         """
         fault = None if only_looks(session.config) else skip_evaluations(session)
         if fault and self._given is not None:
@@ -54,7 +54,7 @@ class NoPoolCollecting:
 
 
 class NoPoolController:
-    """The plugin of xdist's controller. It ends the session with a worker's error message."""
+    """The plugin in xdist's controller. It ends the session if a worker writes an error message."""
 
     def __init__(self) -> None:
         self._fault_path = fault_path()
@@ -66,20 +66,20 @@ class NoPoolController:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
-        """End the session if there is an error message. Called when a worker has collected."""
+        """End the session if there is an error message. Called when a worker's collection ends."""
         raise_fault(self._fault_path)
 
     def pytest_unconfigure(self) -> None:
-        """Remove the file: a second worker may have written it after the first message was read."""
+        """Remove the file: another worker may have written a message since the first was read."""
         self._fault_path.unlink(missing_ok=True)
 
 
 def skip_evaluations(session: pytest.Session) -> str | None:
     """Skip the collected evaluations, or return an error message if the session cannot run.
 
-    A session cannot run if the pool file is missing or all items are evaluations. After an error
-    during collection, evaluations are only skipped: the file with the error may contain other
-    tests, and pytest reports the error.
+    A session with evaluations cannot run if the pool file that it names is missing, or if all items
+    are evaluations. If all items are evaluations after an error during collection, they are only
+    skipped: the file with the error may contain other tests, and pytest reports the error.
     """
     evaluations = [item for item in session.items if prefetched_of(item)]
     if evaluations and (path := pool_path(session.config)):

@@ -69,9 +69,10 @@ def plans(config: pytest.Config) -> bool:
 
 
 def is_active(config: pytest.Config) -> bool:
-    """Whether this plugin has work to do: the user named models or a pool.
+    """Whether this plugin has work to do, because the user named models or a pool.
 
-    The pool file in the ini settings need not exist, because only evaluations need it.
+    A pool file that only the ini settings name need not exist. Without it, this is False unless a
+    hook provides a pool, because only evaluations need the file.
     """
     if config.getoption(Options.models.dest) or config.getoption(Options.pool.dest):
         return True
@@ -95,9 +96,9 @@ def pool_path(config: pytest.Config) -> Path | None:
 
 @contextmanager
 def usage_errors() -> Generator[None]:
-    """Turn this package's errors into pytest's usage error: exit code 4, no traceback.
+    """Turn this package's errors into pytest's usage errors: exit code 4, no traceback.
 
-    A message may quote a file from another source, so control characters are made visible.
+    A message may quote a file that someone else wrote, so control characters are made visible.
     """
     try:
         yield

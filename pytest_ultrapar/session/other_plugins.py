@@ -1,9 +1,9 @@
-"""Show cases to other plugins and in their files, as properties and outcomes of pytest.
+"""Show cases to other plugins, and in their files, as pytest's own properties and outcomes.
 
 Other plugins know only passed, failed and skipped tests, and expected failures. A wrong answer must
 not fail the session and must not be counted as passed. It is therefore shown as an expected
-failure, like `xfail`. The tables of the run contain both the measurement and pytest's own result,
-unchanged.
+failure, as with `xfail`. The tables of the run contain both the measurement and pytest's own
+result, unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.cost import Prices
 
 PREFIX = "ultrapar."
-"""The prefix of the names of all properties."""
+"""The beginning of every property's name."""
 _EXPECTED = "ultrapar_expected"
-"""Attribute of a report that this plugin, rather than a mark, shows as an expected failure."""
+"""A report has this attribute if this plugin, not a mark, shows it as an expected failure."""
 _PASSED: dict[str, str] = {
     "solved": "passed",
     "partial": "xfailed",
@@ -41,7 +41,7 @@ Property = tuple[str, str | float]
 
 
 class CaseProperties:
-    """Makes the properties of cases, for junit files and other users of `user_properties`.
+    """Makes the properties of cases, for junit files and other readers of `user_properties`.
 
     Args:
         directory: The run's directory; its manifest is read when the first case ends.
@@ -64,9 +64,9 @@ class CaseProperties:
         """The properties of a case, named as in `results`; null values are left out.
 
         Args:
-            case_id: The case.
+            case_id: The id of the case.
             model: The model's name in the pool.
-            outcome: The measurement.
+            outcome: The measured outcome.
             kind: The kind of the outcome, if any.
             scores: Scores by name.
             labels: Labels by name.
@@ -89,7 +89,7 @@ class CaseProperties:
 
     @cached_property
     def _of_run(self) -> tuple[list[Property], Prices | None, str]:
-        """The properties that all cases of the run share, the run's prices, and their currency."""
+        """The properties that all cases in the run share; then the run's prices and currency."""
         # Imported late, so that a process without cases stays light.
         from pytest_ultrapar.store.cost import Prices  # noqa: PLC0415
         from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
@@ -103,7 +103,7 @@ class CaseProperties:
 
 
 def set_properties(found: list[tuple[str, object]], new: Iterable[Property]) -> None:
-    """Replace the properties that a case got from an earlier run of its test."""
+    """Set a case's properties. Those from an earlier execution of its test are removed."""
     found[:] = [one for one in found if not one[0].startswith(PREFIX)]
     found.extend(new)
 
@@ -137,9 +137,9 @@ def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: 
 
 
 def use_words_of_pytest(json_report: dict[str, Any]) -> None:
-    """Replace the outcomes in a file of pytest-json-report with outcomes that its users know.
+    """Replace this plugin's outcomes in a pytest-json-report file with pytest's own words.
 
-    pytest-json-report writes the outcomes that pytest's terminal shows, and they come from this
+    pytest-json-report writes the outcomes that pytest's terminal shows, and those come from this
     plugin.
     """
     for test in json_report.get("tests", ()):

@@ -1,8 +1,8 @@
 """Refuse plugins that run tests in other processes, where the tests' answers are missing.
 
-Such a process has no engine, and its grades are lost when it ends: all requests are paid for
-without a result. One of the refused plugins runs all tests in its own event loop, with the same
-effect.
+Such a process has no engine, and its grades are lost when it ends: all requests would be paid for
+without a result. One of the refused plugins runs all tests in its own event loop instead, with the
+same effect.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _PLUGINS = {
     "pytest_parallel": "--workers --tests-per-worker",
     "pytest_subproc": "subproc",
 }
-"""For each plugin, by the name of its module: the options for all tests, and the marks of tests."""
+"""For each plugin, by the name of its module: the options that make it run all tests in other
+processes, and the marks that make it run single tests there."""
 _OFF = {"pytest_isolate": ("--no-isolate", "timeout"), "pytest_isolated": ("--no-isolation",)}
-"""For some of these plugins, the options and the other plugins that turn it off."""
+"""For some of these plugins: the options, and the other plugins, that turn them off."""
 _LOOP = "pytest_asyncio_cooperative"
 
 
@@ -37,7 +38,8 @@ def refuse(config: pytest.Config) -> None:
     """Refuse options that make a loaded plugin run all tests in another process.
 
     Raises:
-        ConfigError: Such an option is given; the message names the option and the plugin.
+        ConfigError: Such an option is given, or pytest-asyncio-cooperative is loaded. The message
+            says what to leave out.
     """
     if _LOOP in _modules(config):
         raise ConfigError(
@@ -55,13 +57,16 @@ def marks_elsewhere(config: pytest.Config) -> list[str]:
 
 
 def mark_faults(item: pytest.Item, marks: list[str]) -> list[str]:
-    """The reasons why a case with some of these marks cannot run."""
+    """The reasons why a case cannot run: one for each of these marks that it has."""
     found = filter(item.get_closest_marker, marks)
     return [f"{item.nodeid}: {_message(f'@pytest.mark.{mark}')}" for mark in found]
 
 
 def _loaded(config: pytest.Config) -> Iterator[tuple[str, str]]:
-    """The loaded plugins that are not turned off, each with all its options and marks."""
+    """Yield each option and mark of the loaded plugins, with the plugin's name.
+
+    Plugins that are turned off are left out.
+    """
     has_plugin = config.pluginmanager.hasplugin
     for name in sorted(_modules(config) & _PLUGINS.keys()):
         off = _OFF.get(name, ())

@@ -1,8 +1,8 @@
 """Record a parameter as a string or number for display, and as a digest of its content.
 
 Equal data gives equal records in every process and every run: memory addresses and the order of
-sets do not matter. The code of a function counts as data, and differs between versions of Python.
-Classes, and the functions that a function calls, are identified only by name.
+sets do not matter. The code of a function counts as data, so a function's digest differs between
+versions of Python. Classes, and the functions that a function calls, are identified only by name.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{4,}|\bid='\d+'")
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is recorded unchanged, which includes some numpy numbers and enum members."""
+    """Whether a value is recorded unchanged. That includes some numpy numbers and enum members."""
     return value is None or isinstance(value, str | int | float)
 
 
 def scalar(value: object) -> Scalar:
     """A parameter's value for a column: plain values unchanged, others as text.
 
-    A value with items or fields becomes JSON. Other values become their name or their text. If the
-    text contains a memory address, which differs in each process, they become their type.
+    A value with items or fields becomes JSON. Any other value is shown by its name or its text. If
+    the text contains a memory address, which differs in each process, the type is shown instead.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -66,7 +66,7 @@ as_json = json.JSONEncoder(ensure_ascii=False).encode
 def _parts(value: Any) -> Any:  # noqa: ANN401 - anything
     """The items or fields of a value for JSON; a value that has neither is returned unchanged.
 
-    Only fields in the value's `repr` are used: hidden fields may be secret or large.
+    Only fields that the value's `repr` shows are used: the others may be secret or large.
     """
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return [*map(_part, value)]
@@ -112,7 +112,7 @@ class ContentDigests:
         self._depth = 0
 
     def of(self, value: object) -> str:
-        """The digest of a value in hex, after Python's version if the value contains code."""
+        """The digest of a value in hex; Python's version precedes it if the value contains code."""
         if id(value) not in self._done:
             self._parts.clear()
             digest = self._digest(value).hex()

@@ -1,4 +1,4 @@
-"""`@prefetch`, a fixture whose work is done before its item runs, and the state of a case."""
+"""`@prefetch`: a fixture whose work is done before an item uses it. Also: the state of a case."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 state: CaseState | None = None
-"""The state of the running case; None while a test that is not a case runs. The prefetcher sets it
-before set-up.
+"""The state of the running case; None while a test that is not a case is running. The prefetcher
+sets it before each item is set up.
 """
 
 
@@ -41,10 +41,12 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
 
     Args:
         prefetched: The function of the episode.
-        decode: Reads the value; None means to decode it by the function's annotation.
+        decode: Decodes the stored value; None means to decode it as the type in the function's
+            return annotation.
 
     Raises:
-        EpisodeError: The episode failed, or its value does not fit its annotation.
+        EpisodeError: The case has no episode of this function, the episode failed, or its value
+            does not fit the annotation.
     """
     if state is None or state.ended is None or state.prefetched is not prefetched:
         why = (
@@ -69,7 +71,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
 def decoded(
     prefetched: Prefetched, ended: EpisodeEnded, decode: Callable[[msgspec.Raw], Any] | None = None
 ) -> Any:  # noqa: ANN401 - as above
-    """The value that an episode returned; raises the errors of `take_value`."""
+    """The value that an episode returned; raises `EpisodeError` in the same way as `take_value`."""
     if ended.ending != "returned" or not ended.value:
         raise EpisodeError(ended.detail or ended.kind or "the episode failed")
     import msgspec  # noqa: PLC0415
@@ -104,18 +106,19 @@ _NEEDLESS = "__ultrapar_needless__"
 PrefetchFunction = Callable[..., Awaitable[Any]]
 Across = Literal["model", "repeat"]
 ANSWERS = "answers"
-"""The argument with the answers of other cases."""
+"""The name of the argument that gets the answers of other cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetched:
-    """A prefetched function; checked at collection, never at import.
+    """A prefetched function, which is checked at collection, never at import.
 
     Attributes:
-        arguments: Names of the function's parameters, in the order of its definition.
+        arguments: Names of the function's parameters without a default, in the order in which they
+            are defined.
         place: `file:line` for messages.
         is_test: Whether it is an async test, whose value is a `BodyResult`.
-        after: The function whose answers the cases wait for, if any.
+        after: The function whose answers this function's cases wait for, if any.
         across: Whether a case waits for the answers of all models or of all repetitions.
     """
 
@@ -129,7 +132,7 @@ class Prefetched:
 
     @classmethod
     def of(cls, function: PrefetchFunction, *, is_test: bool = False) -> Prefetched:
-        """Describe a function. As in pytest, a parameter with a default is not a fixture."""
+        """Describe a function. As in pytest, a parameter with a default names no fixture."""
         names = tuple(
             name
             for name, parameter in signature_of(function).parameters.items()
@@ -150,7 +153,7 @@ class Prefetched:
         return f"the {'async test' if self.is_test else 'prefetched'} function {self.name!r}"
 
     def fault(self) -> str | None:
-        """Why this function cannot be prefetched, and what is allowed; None if all is well."""
+        """Why this function cannot be prefetched, and what is allowed; None if it is valid."""
         if not inspect.iscoroutinefunction(self.function):
             return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
         for parameter in signature_of(self.function).parameters.values():
@@ -223,16 +226,16 @@ def prefetch(
 
     Hundreds of calls of this function run concurrently. Its arguments may be parametrised values,
     `llm`, `model`, `case`, and session-scoped, unparametrised, synchronous fixtures. In a test
-    class, `self` is a new instance. The return annotation decides how the episode is stored. Errors
-    are reported when tests are collected, never when the module is imported.
+    class, `self` is a new instance. The return annotation determines how the value is stored.
+    Errors are reported when tests are collected, never when the module is imported.
 
     Args:
         function: The function to prefetch.
         after: A prefetched function. A case of this function waits until the cases of `after` with
             the same parameters have ended. It gets their values as `answers`, by model or
-            repetition. The test of this function gets these parameters, even if it does not name
-            them. Cases without an answer are left out of `answers`. If the answer of the case's own
-            model or repetition is missing, the case is `infra`.
+            repetition. A test that uses this function has the parameters of `after`, even if it
+            does not name them. Cases without an answer are left out of `answers`. If the answer for
+            the case's own model or repetition is missing, the case is `infra`.
         across: With `model`, a case waits for the cases of all models in the same repetition. With
             `repeat`, it waits for the cases of the same model in all repetitions.
 
@@ -276,7 +279,7 @@ def prefetch(
 
 
 def as_fixture(take: Any, name: str, function: object, own: Sequence[inspect.Parameter]) -> Any:  # noqa: ANN401 - a function, or a `partial`; a definition
-    """Make a fixture for a suite's function.
+    """Make the fixture that replaces a function in a suite.
 
     pytest calls `take` with the parameters `own`, and `take` returns the fixture's value.
     """
@@ -293,12 +296,12 @@ def is_ours(definition: pytest.FixtureDef[Any] | None, name: str) -> bool:
 def prefetched_in(
     function: object, fixtures: Mapping[str, Sequence[pytest.FixtureDef[Any]]]
 ) -> list[Prefetched]:
-    """The prefetched functions of a test: its prefetched fixtures, or an async test itself.
+    """The prefetched functions of a test: its prefetched fixtures, or the async test itself.
 
     Args:
         function: The test.
-        fixtures: All fixtures that the test depends on, by name; the last fixture of each name is
-            used.
+        fixtures: All fixtures that the test depends on, by name. If several have the same name, the
+            last one is used.
     """
     last = {name: found[-1] for name, found in fixtures.items() if found}
     functions = [function] if is_ours(last.get("llm"), "llm") else []
@@ -353,7 +356,7 @@ class CaseInfo:
     Attributes:
         case_id: 16 hex digits, the same in every run of the suite with the same seed.
         seed: `hash(run_seed, case_id)`: use it to seed all randomness in the episode.
-        run_seed: Seed of the run, for draws that all models and prompts share.
+        run_seed: Seed of the run, for random draws that all models and prompts share.
         repeat: Repetition number, from 0.
         params: The item's parameters, including `model`.
         markers: Names of the marks on the test.
@@ -369,7 +372,7 @@ class CaseInfo:
 
 
 class Graded(NamedTuple):
-    """The arguments of the call of `grade`, if there was a call."""
+    """The grade that a test or a grader recorded; without a grade, all fields are defaults."""
 
     outcome: Outcome | None = None
     scores: dict[str, float] = {}  # noqa: RUF012 - a default
@@ -389,19 +392,20 @@ class CaseState:
         prefetched: The function of its episode.
         calling: Whether the test's body is running; reports made during this time belong to
             subtests.
-        subtest_error: The error of a failed subtest; an error in the suite takes precedence.
+        subtest_error: The error of a failed subtest. If several failed, an error in the suite takes
+            precedence over a rejected answer.
         n_subtests_failed: The number of failed subtests.
-        case_id: The case.
+        case_id: The id of the case.
         ended: The stored episode; None if a mark prevented the episode from running.
         is_again: Whether the item has been set up before, because a plugin runs the test again with
             the same episode.
-        raised: The exception of the test's body.
+        raised: The exception that the test's body raised.
         thrown: The exception that an async test's body raised, if the body ran in this process.
-        graded: The call of `grade`.
-        outcome: The measurement; set once pytest has made the report that decides the outcome.
+        graded: The grade that the test or a grader recorded.
+        outcome: The measured outcome; set once pytest has made the report that determines it.
         test: pytest's own result in one word.
-        error: One line for the results.
-        results: The pickled results of graders, by their names.
+        error: The error in one line, for the results.
+        results: The pickled results of graders, by the grader's name.
     """
 
     prefetched: Prefetched

@@ -59,15 +59,16 @@ _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
 """Episodes that end within this time, in seconds, are reported together."""
 _YIELD_LAG_S = 0.003
-"""The engine's loop lags if it wakes this many seconds later than planned."""
+"""The engine's loop counts as lagging if it wakes at least this many seconds too late."""
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
 """While the engine's loop lags, pytest waits up to 40 times 5 ms before each report."""
 _AT_ONCE = 500
-"""How many cases are prepared before they are given to the engine. If all 50,000 cases were
-prepared first, the first requests would be sent more than a second later."""
+"""How many cases are prepared at a time before they are given to the engine. In a run with 50,000
+cases, preparing all of them first would delay the first requests by more than a second."""
 _GRADED_AT_ONCE = 64
-"""The maximum number of cases that are graded at the same time. This is enough for 64 processes."""
+"""The maximum number of cases that graders grade at the same time: enough to keep 64 processes
+busy."""
 _NOT_THERE: tuple[Ending, str, str] = (
     "infra",
     "not_in_run",
@@ -136,7 +137,7 @@ def make_prefetcher(
 
 
 def _unheard_s(options: Options) -> float | None:
-    """The longest time that a request may take to reach the provider, if hosts share its limits."""
+    """The maximum seconds for a request to reach the provider; None if hosts share no limits."""
     if options.cluster_run is None:
         return None
     from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - only with a cluster
@@ -169,7 +170,7 @@ def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySet
 
 
 def _begun(runtime: Runtime, case_id: str) -> ReplaySettings | None:
-    """The stored answers of an interrupted episode of this run, if there are any."""
+    """The stored answers of an interrupted episode in this run, if there are any."""
     position = runtime.recovered.lookup(case_id, "cut off")
     if position is None:
         return None
@@ -257,7 +258,7 @@ class Prefetcher:
             self._changed.notify()
 
     def close(self) -> None:
-        """Announce that there are no further items: `take` returns the rest, then None."""
+        """Announce that there are no more items: `take` returns those that are left, then None."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -271,7 +272,10 @@ class Prefetcher:
     # -- the main thread, before any item ---------------------------------------------------------
 
     def start(self) -> None:
-        """Start the engine before the first case. With 15 engines, this saves 0.3 s of 2 s."""
+        """Start the engine before the first case.
+
+        If 15 engines started with their first cases, this would cost 0.3 s of a run's first 2 s.
+        """
         if self._source.runs_episodes:
             self._start_engine()
 
@@ -333,7 +337,7 @@ class Prefetcher:
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
-        """For each group, how many cases have an ended episode and now wait for pytest."""
+        """For each group, how many cases have an ended episode and are now waiting for pytest."""
         return {group: n for group, n in self._n_ready.items() if n}
 
     @property
@@ -371,8 +375,8 @@ class Prefetcher:
     def begin_item(self, item: pytest.Item) -> CaseState | None:
         """The state of the case whose item pytest is about to run; None if the item is not a case.
 
-        If a plugin runs an item again, the item gets the same episode, but everything else is
-        reset.
+        If a plugin runs an item again, the item gets the same episode and graders' results, but
+        everything else is reset.
         """
         if self._current is None or self._current[0] is not item:
             state = self._new_state(self._position_of(item))
@@ -402,8 +406,9 @@ class Prefetcher:
     def _position_of(self, item: pytest.Item) -> int:
         """The position of an item that `take` has returned; -1 for any other item.
 
-        Earlier items may never have been set up, because another plugin's wrapper skipped them. In
-        that case, the first position in the queue would give this item another item's episode.
+        Another plugin's wrapper may have skipped earlier items, so that they were never set up. If
+        this method simply took the first position in the queue, the item would then get another
+        item's episode.
         """
         if not any(self._items[index] is item for index in self._handed_out):
             return -1
@@ -413,10 +418,10 @@ class Prefetcher:
         return index
 
     def end_episodes(self, session: pytest.Session) -> None:
-        """If no further item runs, end the engine before the fixtures of episodes are torn down.
+        """If no further item will run, end the engine before the episodes' fixtures are torn down.
 
-        An episode would fail if its session fixture were torn down too early, and a resumed run
-        would use this failure as the episode's result.
+        If a session fixture were torn down while an episode still used it, the episode would fail.
+        A resumed run would then use this failure as the episode's result.
 
         Args:
             session: The session that is about to be torn down.
@@ -428,7 +433,7 @@ class Prefetcher:
     def stop(self) -> str:
         """End the engine and close the run's files. Idempotent.
 
-        Episodes that are running are recorded as interrupted.
+        Episodes that are still running are recorded as interrupted.
 
         Returns:
             The reason why the journal may lack its last records; empty if it is complete.
@@ -528,7 +533,7 @@ class Prefetcher:
                 self._graders[one].submit(index, arguments)
 
     def _pool_of(self, grader: GraderFunction) -> GraderPool:
-        """Start the processes of a grader, which import its module while the run begins."""
+        """Start a grader's processes, which import the grader's module while the run starts."""
         from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - rarely used
 
         hides, run_dir = self.runtime.redactor.text, self.runtime.directory
@@ -627,12 +632,12 @@ class Prefetcher:
     def _let_engine_run(self, *, begins: bool = False) -> None:
         """Wait at most 0.2 s while the engine's loop lags: answers have priority over reports.
 
-        Without this, pytest's thread holds the interpreter lock for whole items while answers wait.
-        With 300 requests in flight on one core, the time from the first request to the last answer
-        was 2.95 s without this wait and 2.70 s with it.
+        Otherwise pytest's thread would hold the interpreter lock for whole items while answers are
+        waiting. With 300 requests in flight on one core, the time from the first request to the
+        last answer was 2.95 s without this wait and 2.70 s with it.
 
         Args:
-            begins: Whether to wait also for the start of the first episodes.
+            begins: Whether also to wait until the first episodes have started.
         """
         engine = self._engine
         if engine is None:
@@ -679,7 +684,7 @@ class Prefetcher:
 
 
 class _UnansweredError(Exception):
-    """The answer of another case is missing, and this case needs it."""
+    """This case needs the answer of another case, but that answer is missing."""
 
 
 _FAILURES = (pytest.fail.Exception, pytest.exit.Exception)
@@ -720,11 +725,11 @@ def _first(error: BaseException) -> BaseException:
 
 
 class ReadyQueue:
-    """Ended items by time of completion, but with ready items of the same place side by side.
+    """Ended items in order of completion, except that ready items of the same place stay together.
 
-    An item's place is its module with its higher-scoped parameters. While items of the last place
-    are ready, they come first, so that fixtures of that place are set up only once, instead of once
-    per item.
+    An item's place is its module and its higher-scoped parameters. If any ready items have the same
+    place as the item that ran last, they come first. Fixtures of that place are then set up only
+    once, instead of once per item.
     """
 
     def __init__(self) -> None:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 OUTCOME = "ultrapar_outcome"
-"""Attribute of the report that decides a case: the outcome, or `TAKEN` if another host has the
-case. It is a plain str, so that xdist can send it."""
+"""Attribute of the report that decides a case's outcome: that outcome, or `TAKEN` if another host
+has the case. It is a plain str, so that xdist can send it."""
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: `Prefetcher.n_ready`, for the controller."""
 SEEN_MOCK = "ultrapar_seen_mock"
@@ -67,7 +67,7 @@ def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
 
 
 class CaseReports:
-    """Turns pytest's reports of cases into grades, and masks secrets in them."""
+    """Turns pytest's reports of cases into grades, and masks secrets in the reports."""
 
     def __init__(self, prefetcher: Prefetcher) -> None:
         self._prefetcher = prefetcher
@@ -77,7 +77,7 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Make pytest also show warnings of episodes."""
+        """Make pytest also show warnings that were raised in episodes."""
         with internals.recorded_warnings(self._runtime.config):
             return (yield)
 
@@ -119,7 +119,7 @@ class CaseReports:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Mark the report that decides the case, and write the grade after teardown.
+        """Mark the report that decides the case's outcome, and write the grade after teardown.
 
         Called on the main thread, three times per item.
         """
@@ -137,7 +137,7 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Mark that a test's body is running: until it ends, reports belong to its subtests."""
+        """Mark that a test's body is running: until the body ends, reports belong to subtests."""
         state = self._prefetcher.state_of(item)
         if state is None:
             return (yield)
@@ -154,8 +154,9 @@ class CaseReports:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Mask the reports that were still incomplete when pytest made them.
 
-        A subtest's output is added after its report was made. A plugin may run a test again while
-        its report is made, and log the first report with its own outcome.
+        The output of a subtest is added after the subtest's report was made. A plugin that runs a
+        test again may do so while the report is being made. It may then log the first report with
+        an outcome that the plugin defines.
         """
         if is_of_subtest(report) or report.outcome not in _OUTCOMES:
             text = self.shown if prefetch.state else self._runtime.redactor.text
@@ -280,7 +281,10 @@ class CaseReports:
 
 
 def _ready_values(item: pytest.Item, state: CaseState) -> dict[str, object]:
-    """The values of this plugin's fixtures, except a fixture that raises: pytest sets that up."""
+    """The values of this plugin's fixtures.
+
+    If getting a value raises an error, the value is left out, and pytest sets up that fixture.
+    """
     values: dict[str, object] = {}
     grade = internals.fixture_definition(item, "grade")
     if prefetch.is_ours(grade, "grade"):
@@ -303,9 +307,9 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
 
 
 def _is_taken(state: CaseState) -> bool:
-    """Whether another host has the case, and it was therefore interrupted here.
+    """Whether the case was interrupted here because another host has it.
 
-    Other interrupted cases get no report.
+    Cases that were interrupted for another reason get no report.
     """
     return state.ended is not None and state.ended.ending == "interrupted"
 
@@ -343,7 +347,7 @@ def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:
 
 
 def outcome_of(report: pytest.TestReport) -> str | None:
-    """If a report decides a case, the case's outcome or `TAKEN`; otherwise None."""
+    """The case's outcome, or `TAKEN`, if this report decides it; otherwise None."""
     outcome: str | None = getattr(report, OUTCOME, None)
     return outcome if report.outcome in _OUTCOMES else None
 
@@ -351,7 +355,7 @@ def outcome_of(report: pytest.TestReport) -> str | None:
 def status_of(
     report: pytest.TestReport,
 ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-    """The category, letter and word of a case's report; None to use pytest's own.
+    """The category, letter and word for a case's report; None means pytest's own.
 
     Called in the controller (or the only process) for every report.
     """

@@ -139,7 +139,7 @@ def _is_there(module: str, name: str) -> bool:
 
 
 def _has(owner: type, attribute: str) -> bool:
-    """Whether instances of a class have an attribute: defined, annotated, or set in `__init__`."""
+    """Whether a class defines or annotates an attribute, or its `__init__` sets the attribute."""
     return hasattr(owner, attribute) or any(
         attribute in get_annotations(base)
         or attribute in getattr(getattr(base, "__init__", None), "__code__", _NO_CODE).co_names

@@ -57,7 +57,7 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
 
 
 def _read_pool(config: pytest.Config) -> Pool:
-    """The pool in the pool file, or the pool made from the named models."""
+    """The pool in the pool file; without a file, a pool made from the models that a user named."""
     path, overrides = pool_path(config), read_overrides(config)
     if path is not None:
         return load_pool(path, environ=os.environ, overrides=overrides)
@@ -71,7 +71,7 @@ def source(config: pytest.Config) -> Source:
 
 
 def fix_source(config: pytest.Config) -> None:
-    """Pass the path of an earlier run to workers, because `latest` may soon mean this run itself.
+    """Give workers an earlier run as a path, because `latest` may soon mean this run itself.
 
     Raises:
         ConfigError: There is no such run.
@@ -114,7 +114,7 @@ def _lanes_of(config: pytest.Config, names: set[str]) -> tuple[Lane, ...]:
 
 
 def redactor(pool: Pool) -> Redactor:
-    """A redactor for all secrets of the pool, including keys that this run does not need."""
+    """A redactor for all secrets in the pool, including keys that this run does not need."""
     named = {key.env for provider in pool.providers for key in provider.keys if key.env}
     # Include secrets both as they are sent (`read_secrets` strips blanks) and as they are set.
     values = {os.environ[name] for name in named if os.environ.get(name)}
@@ -124,7 +124,7 @@ def redactor(pool: Pool) -> Redactor:
 
 
 def _cluster_secrets() -> set[str]:
-    """The password of the server that hosts share, even if this run does not use it."""
+    """The password of the server that hosts share, even if this run does not use the server."""
     if not os.environ.get("ULTRAPAR_CLUSTER", "").strip():
         return set()
     from pytest_ultrapar.cluster.address import read_address  # noqa: PLC0415 - rare
@@ -151,7 +151,7 @@ def data(config: pytest.Config) -> dict[str, str]:
 
 
 def check_keys(config: pytest.Config, pool: Pool) -> None:
-    """Check that the secrets of all lanes, and of the routes to their servers, are set.
+    """Check that the secrets for all lanes, and for the routes to their servers, are set.
 
     Raises:
         ConfigError: Variables are not set, or a file cannot be used; the message names them.

@@ -38,7 +38,7 @@ class Runtime:
         config: pytest's configuration.
         options: The settings in effect.
         directory: The run's directory.
-        worker: `gw0`, ...; without xdist `main`.
+        worker: The name of this process: `gw0` and so on, or `main` without xdist.
         redactor: Masks the run's secrets.
         replayed: Reads the replayed run, if any.
     """
@@ -68,7 +68,7 @@ class Runtime:
         self._closed = False
 
     def sync(self) -> None:
-        """Wait until everything stored so far is on the disk.
+        """Wait until everything that has been stored so far is on disk.
 
         Raises:
             ResultsError: Some of it may be lost.
@@ -104,7 +104,7 @@ class Runtime:
         """Sync and close all files. Idempotent.
 
         Raises:
-            ResultsError: The journal may have lost its last records; all files are closed.
+            ResultsError: The journal may have lost its last records. All files are closed anyway.
         """
         if self._closed:
             return

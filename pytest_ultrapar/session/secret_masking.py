@@ -59,7 +59,7 @@ class SecretMasking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: object) -> None:
-        """Mask secrets in the traceback of a hook, which also goes into junit files."""
+        """Mask secrets in the traceback of an internal error, which junit files also contain."""
         internals.mask_traceback(excrepr, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
@@ -72,7 +72,7 @@ class SecretMasking:
 
 
 def _numbered(name: str, n: int) -> str:
-    """A unique name for the `n`th item with this masked name: two secrets may have one mask."""
+    """A unique name for the `n`th item with this masked name: secrets may share one mask."""
     if n == 1:
         return name
     return f"{name[:-1]}#{n}]" if name.endswith("]") else f"{name}#{n}"

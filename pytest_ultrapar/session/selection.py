@@ -2,8 +2,8 @@
 
 The functions are in the order in which pytest calls them. Marks are checked and tests parametrised
 while pytest generates tests. When all items are collected, some are deselected: first by model and
-repetition, then by the sample. Last come the cases whose answers another suite or an earlier run
-provides.
+repetition, then by the sample. Finally, the cases whose answers come from another suite or an
+earlier run are deselected.
 """
 
 from __future__ import annotations
@@ -179,13 +179,15 @@ def _expect_fault(said: object) -> str | None:
 FirstValues = dict[tuple["Path", str], set["Scalar"]]
 """For each test file and parameter, the first distinct values in the order of collection."""
 first_key = pytest.StashKey[FirstValues]()
-"""The first values over all shards, which the items of a single shard do not contain."""
+"""The first values across all shards; the items of a single shard may lack some of them."""
 generated_key = pytest.StashKey[Generated]()
 """Facts about the cases from which a shard or a sample was selected; set only in such runs."""
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
-    """The first M values of the parameter that each suite's mark names; empty without `NxM`.
+    """The first M values of the parameter that each suite's mark names.
+
+    The result is empty unless `--ultrapar-repeats` has the form `NxM`.
 
     Called before any plugin selects or sorts items, so `-k` selects from the cases that a run
     without `-k` would have.
@@ -221,7 +223,7 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     - cases of models that `--ultrapar-model` does not select
     - cases whose value for the parameter in `repeats_over` is not among the first M
     - cases whose earlier result `--ultrapar-only` does not select
-    - the skipped item that pytest makes for a test with a parameter without values
+    - the skipped item that pytest makes for a test if one of its parameters has no values
     """
     options, pool = run_config.settings(config)
     others = frozenset(pool.models).difference(run_config.models(config))
@@ -297,7 +299,7 @@ def again(config: pytest.Config) -> SelectedCases | None:
 
 
 def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the cells that are not in the sample, with all their repetitions.
+    """Deselect all repetitions of the cells that are not in the sample.
 
     A larger sample contains each smaller sample. All models, and all tests with the same
     parameters, get the same cells, so that they can be compared. A cell is drawn before the cells
@@ -353,8 +355,8 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cases of suites that take their answers from another suite.
 
     Called after `-k`, `-m` and `--ultrapar-model` have deselected cases, because a deselected case
-    of the other suite provides no answer. Cases of this session take precedence over cases of an
-    earlier run.
+    of the other suite provides no answer. If a case of this session and a case of an earlier run
+    both provide an answer, the case of this session is used.
 
     Args:
         config: pytest's configuration.
@@ -425,7 +427,7 @@ def shared(config: pytest.Config) -> list[Shared]:
 
 
 def reused(config: pytest.Config) -> dict[Question, str]:
-    """The questions that the run of --ultrapar-reuse answered, and the ids of their cases."""
+    """The questions that the run in --ultrapar-reuse answered, and the ids of their cases."""
     given = getattr(config, "workerinput", {}).get(INPUT)
     if given is not None:
         return read_reused(Path(given["directory"]))
@@ -458,7 +460,7 @@ def read_reused(directory: Path) -> dict[Question, str]:
 
 
 def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: Path) -> Collected:
-    """Collect a run's cases and write them to its directory; all processes write the same files.
+    """Collect a run's cases and write them to its directory; all processes write the same content.
 
     Raises:
         ConfigError: The suite cannot be used.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 NO_POLICY = "none"
-"""The policy of the modes that run one case at a time, where there is nothing to choose."""
+"""The policy in modes that run one case at a time, because there is nothing to choose."""
 _POLICY = Options.policy
 
 
@@ -65,7 +65,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
 
 
 _FOR_SENDING = ("check", "faults", "simulator")
-"""Options that affect only requests."""
+"""Options that have no effect in a run that sends no requests."""
 
 
 def _contradictions(options: Options, source: Source, given: Mapping[str, object]) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
 
 
 def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str | None) -> None:
-    """Use the shard of the earlier run, which has no other cases.
+    """Use the shard of the earlier run, which has no cases of other shards.
 
     If the earlier run was not a shard, any shard is allowed.
     """
@@ -277,8 +277,8 @@ def selected_models(
     Args:
         pool: The pool.
         patterns: Shell patterns, such as `qwen*`.
-        among: Names of models of the pool.
-        option: The option with the patterns, for messages.
+        among: Names of models in the pool.
+        option: The option that contains the patterns; used in messages.
 
     Raises:
         ConfigError: A pattern matches no model.

@@ -63,7 +63,7 @@ class ShardCut:
             self._cut.add(internals.test_identity(definition))
 
     def _note(self, metafunc: pytest.Metafunc) -> None:
-        """Keep facts about a test that later steps need, because removed items cannot show them."""
+        """Record facts about a test that later steps need but that removed items do not show."""
         suite = collection.suite_at(metafunc.definition.path)
         self._suites.add(suite)
         source = collection.marked(metafunc.definition, selection.TAKEN_FROM)
@@ -83,10 +83,10 @@ class ShardCut:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Cut items that pytest does not generate, such as doctests; store facts about all shards.
+        """Remove other shards' items that pytest does not generate, such as doctests.
 
-        These are the number of their cases, and a digest that shows whether all shards had the same
-        cases.
+        Also store the number of cases in all shards together, and a digest. The digest shows
+        whether all shards were selected from the same cases.
         """
         seed = run_config.settings(config)[0].seed
         kept = [

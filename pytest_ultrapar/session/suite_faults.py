@@ -162,7 +162,7 @@ def _narrow(definition: pytest.FixtureDef[Any]) -> str:
 
 
 def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
-    """A parametrised fixture that this one needs: pytest would rebuild it while episodes run."""
+    """A parametrised fixture that this one needs, which pytest would rebuild during episodes."""
     seen: set[str] = set()
     names = list(definition.argnames)
     while names:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
-"""The number of resamples is just enough for two digits of an interval's bounds, because it may
-take a second to compute a figure once."""
+"""The number of resamples. It is just large enough for two digits of an interval's bounds, because
+each resample computes the figure again, which may take a second."""
 _LEAST_RESAMPLES = 0.9
-"""It must be possible to compute the figure for at least this share of the resamples. Too many
-missing values would bias the interval."""
+"""The share of the resamples for which it must be possible to compute the figure. Too many missing
+values would bias the interval."""
 _NAME = re.compile(r"[^\s\[\]<>=]{1,100}")
 _WANTED = "a figure is a finite number, (value, low, high), or a function of the rows"
 _RAISED = (Exception, pytest.skip.Exception, pytest.fail.Exception, SystemExit)
@@ -46,8 +46,8 @@ def add_figures(
 
     Args:
         config: pytest's configuration, with the suite's conftests loaded.
-        run_dir: A run with tables.
-        summary: The summary in that directory.
+        run_dir: The directory of a run that has tables.
+        summary: The run's summary, from that directory.
 
     Returns:
         The summary with the figures, and a sentence for each figure that failed.

@@ -1,6 +1,6 @@
-"""A plugin that sends OpenTelemetry spans and metrics of cases and requests.
+"""A plugin that sends OpenTelemetry spans and metrics for cases and requests.
 
-It uses this package's hooks. When a case has ended, the plugin reports the same facts as the tables
+It uses this package's hooks. When a case has ended, the plugin reports facts that the tables also
 contain, but never prompts or answers. The user's environment (`OTEL_*`) sets the destination.
 
 Source: OpenTelemetry semantic conventions 1.37.0, generative AI (names, units, buckets).
@@ -45,11 +45,11 @@ _TOKENS = [4.0**power for power in range(14)]
 
 
 def check_installed() -> None:
-    """Check before a run that all required packages exist and accept their settings.
+    """Check before a run that all required packages are installed and accept their settings.
 
     Raises:
-        ConfigError: The package's extra, or an exporter that the environment names, is not
-            installed, or OpenTelemetry refuses a variable.
+        ConfigError: The extra `otel`, or an exporter that the environment names, is not installed;
+            or OpenTelemetry refuses a variable.
     """
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         refuse("--ultrapar-otel needs the 'otel' extra: pip install 'pytest-ultrapar[otel]'")
@@ -172,7 +172,10 @@ class Telemetry:
 
     @cached_property
     def _sent_from_us(self) -> float:
-        """When this session began to send the episodes that it grades, in us since the epoch."""
+        """When this session began to send requests for episodes, in us since the epoch.
+
+        The value is infinite in a regrade, which sends no requests.
+        """
         from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - when the first case ends
 
         try:
@@ -228,7 +231,7 @@ class Telemetry:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Send the rest within `_FLUSH_S`, and print what was lost."""
+        """Send the remaining spans and metrics within `_FLUSH_S`, and report which were lost."""
         threads = {
             name: threading.Thread(target=end, name=f"ultrapar-otel-{name}", daemon=True)
             for name, end in self._endings.items()
@@ -246,7 +249,7 @@ class Telemetry:
 
 
 def _offset_ns(ended: EpisodeEnded | None, attempts: Sequence[Attempt]) -> int:
-    """The time of day minus the monotonic clock of the attempts, in ns."""
+    """The offset in ns that turns the attempts' monotonic times into times since the epoch."""
     if ended is None or not attempts:
         return 0
     return ended.started_at_us * 1000 - _ns(min(one.t_lease_s for one in attempts), 0)
@@ -257,7 +260,7 @@ def _ns(monotonic_s: float, offset_ns: int) -> int:
 
 
 def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], object]]:
-    """The user's provider of spans, or by default a provider that the environment defines.
+    """The user's tracer provider, or by default one that the environment configures.
 
     The second value of the result is a function that sends the remaining spans.
     """
@@ -307,7 +310,7 @@ _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
 
 def _exporters(signal: str) -> list[EntryPoint]:
-    """The exporters in `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER`; OTLP by default.
+    """The exporters that `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` names; by default OTLP.
 
     Raises:
         ConfigError: No exporter with that name, or for the requested protocol, is installed.

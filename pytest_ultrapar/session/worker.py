@@ -104,7 +104,7 @@ class WorkerSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """At the end of the loop, send held messages while pytest still reports errors.
+        """Send held messages at the end of the loop, where pytest can still report an error.
 
         Called in the worker's main thread.
         """
@@ -115,7 +115,10 @@ class WorkerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the engine before the worker reports its end. Called in the worker's main thread."""
+        """End the engine before the worker reports that it has finished.
+
+        Called in the worker's main thread.
+        """
         try:
             if self._outbox is not None:
                 # The loop may have ended early, and ending the engine takes seconds, so send
@@ -135,7 +138,7 @@ class WorkerSession:
 
 
 class PrefetchQueue:
-    """Replaces xdist's queue of positions; returns them in the order of completion.
+    """Replaces xdist's queue of positions; returns positions in the order in which episodes end.
 
     execnet's receiver thread calls `put`, and the main thread calls `get`.
     """
@@ -146,7 +149,7 @@ class PrefetchQueue:
         Args:
             prefetcher: Runs the items.
             dispatched: A future that is done when the first position has arrived.
-            outbox: The messages. They are flushed when there may be nothing to run for a while.
+            outbox: Holds messages; it is flushed when there may be nothing to run for a while.
         """
         self._prefetcher = prefetcher
         self._dispatched = dispatched

@@ -1,4 +1,4 @@
-"""Messages from a worker to the controller. Messages about many items are sent as one."""
+"""Messages from a worker to the controller. Those about several items are sent together."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _PACKED = "ultrapar_packed"
 _FORMAT = 4
-"""The format of marshal. Every Python version that may run on either side (`//python=`) can read
-it."""
+"""The version of marshal's format. The worker's Python may differ from the controller's (xdist's
+`//python=`), but every version that may run can read this format."""
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """The events that xdist's `WorkerInteractor` sends for each item, including three reports."""
 _HELD_S = 0.02
-"""How long messages are held, in seconds. At 50 messages a second, they cost next to nothing, and
+"""How long messages are held, in seconds. Sending 50 messages a second costs next to nothing, and
 results are not noticeably late."""
 _NOTE = Struct("<q")
 _NOTHING = -1
@@ -35,7 +35,7 @@ Message = tuple[str, dict[str, Any]]
 
 
 class Outbox:
-    """Replaces `WorkerInteractor.sendevent`; runs on the worker's main thread and its own thread.
+    """Replaces `WorkerInteractor.sendevent`; uses the worker's main thread and a thread of its own.
 
     The messages of an item, up to the start of the next item, are sent as one piece. Pieces of
     several items are sent together, after at most 20 ms. A failure is sent immediately: it may end
@@ -47,7 +47,7 @@ class Outbox:
 
         Args:
             send: xdist's own `sendevent`.
-            starts: Called when an item starts, before the controller knows, because the item may
+            starts: Called when an item starts, before the controller is told, because the item may
                 kill the worker.
         """
         self._send = send
@@ -121,8 +121,8 @@ def remove_notes(directory: Path) -> None:
 def note_at(path: Path) -> Callable[[int], None]:
     """Return a function that records the position of the item that this process is running.
 
-    `noted_at` reads the position after the process has ended, for any reason. Recording a position
-    only sets 8 bytes of memory.
+    `noted_at` reads the position after the process has ended, even if the process was killed.
+    Recording a position only sets 8 bytes of memory.
 
     Raises:
         ResultsError: The file cannot be written.
@@ -145,10 +145,10 @@ def noted_at(path: Path) -> int:
 
 
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Make a `WorkerController` pass on an `Outbox`'s messages. Call this before it has a channel.
+    """Make a `WorkerController` pass on an `Outbox`'s messages without decoding them.
 
-    xdist decodes messages in one thread for each worker, and the main thread waits for these
-    threads.
+    Call this before the `WorkerController` has a channel. xdist decodes messages in one thread for
+    each worker, and the main thread waits for these threads.
     """
     process = node.process_from_remote
 
@@ -162,7 +162,7 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
 
 
 def handle_packed(dsession: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Make a `DSession` handle packed events. Call this before it has workers."""
+    """Make a `DSession` handle packed events. Call this before the `DSession` has workers."""
     config = dsession.config
 
     def handle(node: Any, messages: Sequence[bytes]) -> None:  # noqa: ANN401 - as above
@@ -201,7 +201,7 @@ def _packed(messages: list[Message]) -> bytes | None:
     """The messages in marshal's format; None if marshal cannot restore equal messages.
 
     Marshal also accepts any object with a buffer, such as a score that is a numpy number, but
-    restores only its bytes. To check each value beforehand would take three times as long.
+    restores only its bytes. Checking each value beforehand would take three times as long.
     """
     try:
         packed = marshal.dumps(messages, _FORMAT)

@@ -19,9 +19,9 @@ _LONGEST = 120
 def check_same_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
     """Check that two workers have the same parameters for the test at each position.
 
-    Tests are compared by id. Values, such as a time, may differ between workers. But if the same
-    values come in a different order, the parameters are from a set, and the run refuses them. Tests
-    that only one worker has are found when all workers have collected.
+    Tests are compared by id. Values, such as a time, may differ between workers. But if both have
+    the same values in a different order, the parameters come from a set, and the run refuses them.
+    If only one worker has a test, this is detected later, when all workers have collected.
 
     Raises:
         ConfigError: Parameters differ; the message names the parameter and both values.

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 SEATS_PER_WORKER = 100
-"""The seats that one worker can keep busy: one process on one core sends about 600 requests/s,
-enough for more than 100 seats if an answer takes 0.2 s."""
+"""The number of seats that one worker can keep busy. One process on one core sends about 600
+requests/s, enough for more than 100 seats if an answer takes 0.2 s."""
 _MANY_SEATS = 1000
 _OWN_ID = re.compile(r"//id=(.*?)(?=//|$)")
 
@@ -55,5 +55,5 @@ def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
 
 
 def enough_workers(n_in_flight: int | None, n_workers: int) -> int:
-    """The number of workers for this many requests in flight; if unlimited, all workers."""
+    """The number of workers for this many requests in flight; all workers if that is unlimited."""
     return max(1, n_workers if n_in_flight is None else -(-n_in_flight // SEATS_PER_WORKER))

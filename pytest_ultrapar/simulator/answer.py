@@ -14,18 +14,18 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 ON_DEPARTURE = "ultrapar.on_departure"
-"""The key in the scope for the callback that is called if the client disconnects."""
+"""The key, in ASGI's scope, of the callback that is called if the client disconnects."""
 CLOSE = "ultrapar.close"
-"""The key in the scope for the function that closes the connection."""
+"""The key, in ASGI's scope, of the function that closes the connection."""
 _JSON: Header = (b"content-type", b"application/json")
 
 
 async def read_body(receive: Receive, *, limit_bytes: int) -> bytes | None:
-    """Read the request's body, up to the first piece that exceeds `limit_bytes`.
+    """Read the request's body, but stop after the piece with which it exceeds `limit_bytes`.
 
     Returns:
-        The body. If it is too long, the result is longer than `limit_bytes`. None if the client
-        disconnected before the end.
+        The body; a result longer than `limit_bytes` means that the body is too long. None means
+        that the client disconnected before the end of the body.
     """
     message = await receive()
     if message["type"] != "http.request":
@@ -90,11 +90,11 @@ async def respond(send: Send, whole: Whole) -> None:
 
 
 NEVER = Pieces(None, (), ((float("inf"), b""),))
-"""No answer at all."""
+"""The answer that is never sent: no status, no body and no end."""
 
 
 def broken_off(answer: Answer, ending: Ending) -> Pieces:
-    """Return the first half of an answer, including status and headers, with another ending."""
+    """Return an answer's status, its headers and the first half of its body, with this ending."""
     if isinstance(answer, Pieces):
         half = max(1, len(answer.pieces) // 2)
         return Pieces(answer.status, answer.headers, answer.pieces[:half], ending)

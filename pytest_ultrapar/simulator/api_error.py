@@ -26,10 +26,10 @@ class ApiError:
     Attributes:
         message: A readable message, which never contains a token.
         code: The exact error, in OpenAI's words.
-        param: The field of the request that is wrong.
-        retry_after_s: Seconds until a retry makes sense, > 0; None means that the response names no
-            wait.
-        kind: The class of the error, in OpenAI's words; None means the usual one for the status.
+        param: The field in the request that is wrong.
+        retry_after_s: Seconds until a retry makes sense, > 0; None means that the response does not
+            say how long to wait.
+        kind: The class of the error, in OpenAI's words; None means the usual class for the status.
     """
 
     status: int

@@ -69,7 +69,7 @@ class Flight:
 
     Attributes:
         composed: The answer to send.
-        names: The request's names in the log.
+        names: The request's own fields in its log lines, encoded.
         scope: The scope of the request.
         send: ASGI's callable that sends the answer.
     """
@@ -90,8 +90,9 @@ class Flight:
     async def run(self, receive: Receive, arrived_s: float) -> None:
         """Send the answer when it is due, and return; also return if the client leaves first.
 
-        It uses a timer and one `receive`, which uvicorn ends at a disconnect and after the answer.
-        This takes 88 us of CPU per request; two tasks in `asyncio.wait` would take 107 us.
+        The method uses a timer and a single call of `receive`, which returns when the client
+        disconnects, or after the answer. This takes 88 us of CPU per request; two tasks in
+        `asyncio.wait` would take 107 us.
 
         Args:
             receive: ASGI's callable that receives messages.
@@ -119,7 +120,7 @@ class Flight:
             await answering
 
     def begin(self, now_s: float) -> None:
-        """Start processing. Call it once: when the request arrives, or when a place is free."""
+        """Start processing. Call this once: at arrival, or when the queue lets the request run."""
         self._begun_s = now_s
         begins = self.composed.answer.begins
         if begins == math.inf:
@@ -128,7 +129,7 @@ class Flight:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
 
     def leave(self) -> None:
-        """End without an answer, because the client has left. If it has ended, do nothing."""
+        """End without an answer because the client left; do nothing if the request has ended."""
         self._end("disconnect")
 
     def _wait_s(self, share: float) -> float:
@@ -254,9 +255,9 @@ _NO_NAMES = encode_names()
 class Simulator:
     """Answers requests to the providers of a pool.
 
-    A request counts as arrived with its last byte, and is admitted and logged at the same moment.
-    Therefore a reader who counts the arrivals and ends in the log gets exactly the number of seats
-    that the server counted.
+    A request counts as arrived when its last byte has arrived; it is admitted and logged at that
+    moment. Therefore counting arrivals and ends in the log gives exactly the number of seats that
+    the server counted.
     """
 
     def __init__(

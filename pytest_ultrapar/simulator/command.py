@@ -150,7 +150,7 @@ def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[str, str]:
 def banner(
     pool: Pool, port: int, environ: Mapping[str, str], log_path: Path | None, script: FaultScript
 ) -> Iterator[str]:
-    """Yield the lines of the start message. They do not contain the values of variables."""
+    """Yield the lines of the start message, without the values of environment variables."""
     yield f"SIMULATED provider for {pool.path}; no answer comes from a real model"
     for provider in pool.providers:
         yield f"  {provider.name}: base_url http://127.0.0.1:{port}{base_path(provider.name)}"

@@ -1,4 +1,4 @@
-"""The answer of the model that a lane reaches: the persona's words, in the requested form."""
+"""The answer of the model behind a lane: the persona's words, in the requested form."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _CHARACTERS = 4
 _ATTACHMENT_TOKENS = 85
 """OpenAI's token count for an image with low detail."""
 _NO_CHANCE = random.Random(0)
-"""The source of randomness for a persona that uses none: seeding another one takes 5 us."""
+"""The source of randomness for `echo`, which ignores it: seeding a new source would take 5 us."""
 
 
 def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
-    """Return the answer of a lane.
+    """Return the answer to a request on a lane.
 
     Args:
         lane: The lane of the request.
@@ -65,7 +65,7 @@ def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str)
 
 
 def _value(schema: object, request: Request) -> str:
-    """A JSON value that matches a schema. Its strings begin like the last user message."""
+    """A JSON value that matches a schema. Strings quote the start of the last user message."""
     from pytest_ultrapar.simulator.json_schema import smallest  # noqa: PLC0415 - rarely needed
 
     try:
@@ -75,7 +75,7 @@ def _value(schema: object, request: Request) -> str:
 
 
 def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
-    """The reply, cut to `max_tokens` in total: its text counts first, then its calls' arguments."""
+    """The reply, cut to `max_tokens` in total: the text comes first, then the calls."""
     if count_usage([reply], ()).n_out <= max_tokens:
         return reply
     left = max_tokens * _CHARACTERS

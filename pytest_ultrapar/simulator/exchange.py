@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True):
         messages: One or more messages.
         seed: The request's own seed, or None.
         stream: Whether to send the answer in pieces.
-        include_usage: Whether to end a stream with the usage, if the API lets clients choose.
+        include_usage: Whether a stream ends with the usage, if clients of the API can choose.
         forced_tool: The function that the model must call, or None.
         schema: The JSON schema that the text must match; None allows any text.
         n: The number of answers.

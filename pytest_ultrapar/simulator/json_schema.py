@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 _Within = tuple[object, ...]
-"""The references that led to a part of the schema."""
+"""The references that were followed to reach a part of the schema."""
 _MOST = 10_000
-"""The maximum number of values, items and characters in one schema. Making this many takes some
-tens of milliseconds."""
+"""The maximum number of values made for a schema, and of items or characters that it may require.
+Making this many takes some tens of milliseconds."""
 
 
 def smallest(schema: object, heard: str) -> object:
@@ -24,7 +24,7 @@ def smallest(schema: object, heard: str) -> object:
 
     Args:
         schema: The schema, decoded from JSON. Types may be upper-case, as in Gemini's API.
-        heard: The text with which strings are filled.
+        heard: The text for strings, which is cut or padded to the allowed length.
 
     Raises:
         ValueError: The schema is malformed or too large, or its references never end.
@@ -42,7 +42,7 @@ class _Maker:
         self._n_values = 0
 
     def value(self, schema: object, within: _Within) -> object:
-        """The value for a part of the schema. `within` contains the references that led there."""
+        """The value for a part of the schema; `within` contains the references that led to it."""
         self._n_values += 1
         if self._n_values > _MOST:
             _refuse("the smallest value that matches it is too large")
@@ -100,7 +100,7 @@ class _Maker:
         return {name: self.value(properties.get(name, True), within) for name in names}
 
     def _referred(self, reference: object) -> object:
-        """The part of the document that a reference points to."""
+        """The part of the schema that a reference points to."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             _refuse(f"`$ref` must point to a place within the schema (got {reference!r:.40})")
         found = self._root

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Window:
     """A sliding window log: it accepts an arrival while the window contains <= `rate` units.
 
-    Therefore a window contains at most one call more than the rate. The extra call allows for the
-    network: calls that were sent at the right interval may arrive closer together. A window is half
-    open, so arrivals that are exactly `window_s` apart are never in the same window.
+    Therefore a window exceeds the rate by at most one call. The extra call allows for the network:
+    calls that were sent at the right interval may arrive closer together. A window is half open, so
+    arrivals that are exactly `window_s` apart are never in the same window.
     """
 
     __slots__ = ("_arrivals", "_n", "_window_s", "rate")
@@ -59,11 +59,11 @@ class Window:
         self._n += n
 
     def _read(self, now_s: float) -> float:
-        """The time on the clock of this window."""
+        """The time `now_s` on the window's own clock."""
         return now_s
 
     def _over_s(self, at_s: float) -> float:
-        """The time at which an arrival leaves the window."""
+        """The time at which an arrival at `at_s` leaves the window."""
         return at_s + self._window_s
 
 
@@ -95,13 +95,15 @@ class DayWindow(Window):
 class Lateness:
     """Finds the earliest possible arrival time of a request that is read now.
 
-    On a busy machine, a server may get no CPU for a quarter of a second. Then it reads all requests
-    from that time together, although the callers sent them at the right interval.
+    On a busy machine, a server may get no CPU for a quarter of a second. Then it reads, all at
+    once, the requests that arrived in that time, although the callers sent them at the right
+    interval.
     """
 
     _NOTICED_S: ClassVar[float] = 0.002
     _BATCH_S: ClassVar[float] = 0.02
-    """A request that is read within this time after a wait may have arrived during the wait."""
+    """A request that is read within this time after the server waited for a CPU may have arrived
+    during that wait."""
 
     def __init__(self, waited_s: float) -> None:
         self._waited_s = waited_s
@@ -119,7 +121,7 @@ class Lateness:
 
 
 SEAT_RETRY_S = 1.0
-"""The wait to report if all seats are taken: it is unknown when the next seat becomes free."""
+"""The wait to report if all seats are taken, because it is unknown when one will be free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class Gate:
         """Change the amounts. Requests in flight and earlier arrivals still count.
 
         Args:
-            amounts: Amounts by their names in the pool file, such as `rpm`; a missing one means
+            amounts: Amounts by their names in the pool file, such as `rpm`; a missing amount is
                 unlimited.
         """
         self._workers = amounts.get("workers", math.inf)
@@ -201,7 +203,7 @@ class Gate:
 
 
 class LimitPath:
-    """The gates of one lane. A request takes a unit of every gate, or nothing if it is refused."""
+    """The gates of one lane. An admitted request takes a unit from each; a refused one, nothing."""
 
     __slots__ = ("_gates", "counts_tokens")
 
@@ -212,17 +214,17 @@ class LimitPath:
     def admit(
         self, now_s: float, n_tokens: int = 0, since_s: float | None = None
     ) -> Exceeded | None:
-        """Take a unit of every gate and return None, or return the refusal with the longest wait.
+        """Take a unit from every gate and return None, or return the refusal with the longest wait.
 
-        No window counts a refused request. Therefore a caller that waits as long as it is told
-        always succeeds.
+        No window counts a refused request. So a caller that waits as long as the refusal says
+        succeeds, unless other callers have taken its unit or all seats are still taken.
 
         Args:
-            now_s: The time.
+            now_s: The current time.
             n_tokens: The tokens of prompt and completion; used only if a gate counts them.
             since_s: The earliest possible arrival time, if it differs from `now_s`. Windows count
-                the request from then on, so that they refuse a request only if it certainly
-                exceeds the limit.
+                this request from that time on, so that they refuse a later request only if it
+                certainly exceeds the limit.
         """
         shut = [exceeded for gate in self._gates if (exceeded := gate.decide(now_s))]
         if shut:
@@ -248,7 +250,7 @@ def amounts_at(
     """Return the amounts of a limit at one moment. Later entries in the file override earlier ones.
 
     Args:
-        base: The amounts without any entry.
+        base: The amounts that apply without any entry.
         steps: All entries for the limit.
         elapsed_s: Seconds since the script began.
     """

@@ -26,7 +26,7 @@ class LogHeader(msgspec.Struct, frozen=True):
     Attributes:
         format: The version of this format, 1.
         version: The version of this package.
-        t: When the server started, in seconds of the host's monotonic clock, like all times in the
+        t: When the server started, in seconds on the host's monotonic clock, like all times in the
             log.
     """
 
@@ -41,16 +41,17 @@ class LogLine(msgspec.Struct, frozen=True):
     """One event.
 
     Attributes:
-        t: Seconds of the host's monotonic clock; never decreases from line to line.
+        t: The time, in seconds on the host's monotonic clock; never decreases from line to line.
         event: `arrival`: the whole request has arrived. `end`: the server sent the answer or broke
             it off. `disconnect`: the client left before that. `refused`: the server answered
             immediately with a status other than 200, and the request took no seat.
         id: The number of the request, from 1.
         status: The HTTP status of `end` and `refused`; None for an `end` without an answer.
-        fault: The label of the fault that affected the request.
+        fault: The label of the fault that affected the request, if any.
         tokens_in: Prompt tokens, if a persona answered the request.
         tokens_out: Answer tokens, even if the answer was broken off.
-        since: The earliest possible arrival time, if the server had no CPU at that time.
+        since: The earliest possible arrival time, if the request may have arrived while the server
+            had no CPU.
     """
 
     t: float
@@ -94,7 +95,7 @@ def encode_line(
 ) -> bytes:
     """Write one line in the form of `LogLine`.
 
-    Times have nine decimals: with fewer, rounding could put an end before its arrival.
+    Times have nine decimals: with fewer, rounding could put a request's `end` before its `arrival`.
     """
     known = b"null" if status is None else b"%d" % status
     return b'{"t":%.9f,"event":"%b","id":%d,%b,"status":%b}\n' % (
@@ -131,10 +132,11 @@ class LogFile:
         self._lines.append(encode_line(now_s, event, request_id, names, status))
 
     def flush(self) -> None:
-        """Write all lines that were collected so far.
+        """Write all lines that have been collected so far.
 
         Raises:
-            ResultsError: The disk is full, or the write failed. Tests need a complete log.
+            ResultsError: The disk is full, or the write failed. Lost lines are an error,
+                because tests need a complete log.
         """
         if not self._lines:
             return

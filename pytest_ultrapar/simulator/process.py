@@ -22,7 +22,7 @@ _MODULE = "pytest_ultrapar.simulator"
 
 
 class SimulatorProcess:
-    """A running server. It ends at `stop`, and when this process ends for any reason.
+    """A running server. It ends when `stop` is called, or when this process ends for any reason.
 
     Attributes:
         pid: The server's process id.
@@ -42,7 +42,7 @@ class SimulatorProcess:
         faults: FaultScript | None = None,
         port: int = 0,
     ) -> SimulatorProcess:
-        """Start a server and return immediately; the property `port` waits until it listens.
+        """Start a server and return immediately; reading `port` waits until the server listens.
 
         Args:
             pool: The providers to serve, and the limits to enforce.

@@ -24,7 +24,7 @@ _UNIFORM_BITS = 52  # so that (n + 0.5) / 2**52 is exact, above 0 and below 1
 class Draw:
     """The random values of one request.
 
-    They depend on the name of the model, not of the instance: every lane of a model gives the same
+    They depend on the model's name, but not on the instance: every lane of a model gives the same
     answer after the same time. Answer and latency are independent of each other.
 
     Attributes:
@@ -45,7 +45,7 @@ class Draw:
         return random.Random(self._digest[12:20])
 
     def latency_s(self, latency: Latency) -> float:
-        """Return the latency of this request in seconds, >= 0, excluding the wait for a place.
+        """Return the latency of this request in seconds, >= 0, excluding the time in a queue.
 
         Source: the quantile of a log-normal distribution is `median * exp(sigma * z)`, where z is
         the quantile of the standard normal distribution.

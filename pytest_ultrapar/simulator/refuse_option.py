@@ -20,7 +20,7 @@ _LOWEST, _HIGHEST = 400, 599
 
 
 def refusal_faults(pool: Pool, status_of: Mapping[str, int]) -> Iterator[Fault]:
-    """Yield a fault for each refusal. Its lanes answer every request with the refusal's status.
+    """Yield a fault for each refusal: the lanes that it names answer every request with its status.
 
     Args:
         pool: The pool to serve.
@@ -49,7 +49,7 @@ def parse_refusal(text: str) -> tuple[str, int]:
     """Parse the name and the status in `NAME=STATUS`.
 
     Raises:
-        ValueError: The text has another form.
+        ValueError: The text does not have this form.
     """
     name, equals, status = text.rpartition("=")
     if not (name and equals and status.isascii() and status.isdigit()):

@@ -28,18 +28,18 @@ class ServerModel(Generic[_T]):
     __slots__ = ("_knee", "_waiting", "n_running")
 
     def __init__(self, knee: int) -> None:
-        """Make a queue with `knee` places, >= 1."""
+        """Make a queue that lets at most `knee` requests run at the same time; `knee` is >= 1."""
         self._knee = knee
         self._waiting: dict[_T, None] = {}
         self.n_running = 0
 
     @property
     def n_waiting(self) -> int:
-        """The number of requests that wait for a place."""
+        """The number of requests that are waiting to run."""
         return len(self._waiting)
 
     def arrive(self, request: _T) -> bool:
-        """Add a request, and return whether it runs now. If not, a later `leave` returns it."""
+        """Add a request, and return whether it runs now. If not, a later `leave` will return it."""
         if self.n_running < self._knee:
             self.n_running += 1
             return True
@@ -61,7 +61,7 @@ class ServerModel(Generic[_T]):
 
 
 Tokens = Mapping[str, str]
-"""The token of each `PROVIDER/KEY`."""
+"""The token of each key, by `PROVIDER/KEY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ServedLane:
 
     Attributes:
         path: The limits on its requests.
-        names: Its names, encoded for the log.
+        names: The names that identify it in the log, encoded.
         server_model: The queue for its requests, which all lanes of an instance share; None if
             requests do not queue.
     """
@@ -110,7 +110,7 @@ class ServedProvider:
 
 
 class _Gates:
-    """The limits of a server and the lanes that they apply to. Limits may change over time."""
+    """The limits that a server enforces on its lanes. Some limits may change over time."""
 
     def __init__(self, pool: Pool, script: FaultScript, timeline: Timeline) -> None:
         self._named: dict[str, Gate] = {}
@@ -136,7 +136,7 @@ def served_providers(
     script: FaultScript | None = None,
     timeline: Timeline | None = None,
 ) -> dict[str, ServedProvider]:
-    """Return all providers of the pool by name. They can be of any API.
+    """Return all providers in the pool by name. A provider can have any API.
 
     Args:
         pool: The providers to serve, and the limits to enforce.
@@ -219,7 +219,10 @@ METRICS_HEADERS = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"
 
 
 def encode_metrics(provider: ServedProvider) -> bytes:
-    """Write, as Prometheus text, how many requests run and wait on each instance with a knee."""
+    """Write, as Prometheus text, how many requests are running and waiting on each instance.
+
+    Only instances with a queue are included.
+    """
     lines = []
     for name, says in (
         ("running", "Number of requests in progress."),

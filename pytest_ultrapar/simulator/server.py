@@ -44,8 +44,8 @@ class Connection(HttpToolsProtocol):
     calls `connection_lost` one turn of the loop later, and then a task must wake up. Until then,
     the server would treat requests on other connections as if the disconnected client still held
     its seat. The kernel does not report connections in order either: a connection that was active
-    in the last turn comes first. All callbacks of a turn run before all its tasks, so a seat that
-    is freed here is free for all these tasks.
+    in the last turn comes first. In each turn, all callbacks run before all tasks, so a seat that
+    is freed here is free for every task in that turn.
     """
 
     def on_message_begin(self) -> None:
@@ -69,12 +69,12 @@ HOST = "127.0.0.1"
 FLUSH_EVERY_S = 0.05
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
-"""Longer than the 60 s for which the plugin's client keeps an idle connection. Therefore the server
-never closes a connection while a request is on its way."""
+"""How long the server keeps an idle connection. The plugin's client keeps it for only 60 s, so the
+server never closes a connection while a request is on its way."""
 
 
 class Server:
-    """A server that listens as soon as it is constructed, and answers while `run` runs."""
+    """A server that listens as soon as it is constructed, and answers requests during `run`."""
 
     def __init__(self, settings: Settings) -> None:
         """Check the settings, open the port and begin the log.
@@ -97,9 +97,9 @@ class Server:
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:
-        """Serve until the awaitable that `until` returns is done.
+        """Call `until`, and serve until the awaitable that it returned is done.
 
-        The awaitable runs on the server's loop. Requests that are in flight at the end get no
+        The awaitable runs on the server's event loop. Requests that are still in flight then get no
         answer, and the log contains no `end` for them.
 
         Raises:

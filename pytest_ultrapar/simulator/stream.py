@@ -1,4 +1,4 @@
-"""Streamed answers: the pieces of a text, the times to send them, and the framing of events.
+"""Streamed answers: the pieces of a text, when to send them, and the framing of events.
 
 Source: the HTML standard, section 9.2 (server-sent events).
 """
@@ -21,7 +21,7 @@ Piece = tuple[float, bytes]
 
 
 def spread(events: Sequence[bytes]) -> tuple[Piece, ...]:
-    """Spread a stream's events over the latency; the last one is due when all of it has passed."""
+    """Spread a stream's events over the latency; the last event is due at the end."""
     last = len(events) - 1
     if not last:
         return ((1.0, events[0]),)
@@ -31,7 +31,7 @@ def spread(events: Sequence[bytes]) -> tuple[Piece, ...]:
 
 
 def as_event(content: bytes, name: str | None = None) -> bytes:
-    """Write one event of a stream, with a name if the API uses names."""
+    """Write one event of a stream, with a name if the API names its events."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
     return head + b"data: " + content + b"\n\n"
 

@@ -20,7 +20,7 @@ class Target(NamedTuple):
 
     Attributes:
         resource_name: The resource; None for a list.
-        api_name: The name of the instance, if the path contains it.
+        api_name: The API name of the instance, if the path contains it.
         metrics: Whether the target is the metrics, which require no key.
     """
 
@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
 
 def resource_of(scope: Scope) -> Resource:
-    """Choose the API in whose format to refuse an unknown path, judging by path and headers."""
+    """Guess, from the path and the headers, which API's format a refusal must have."""
     names = {name for name, _ in scope["headers"]}
     if _GEMINI_ROOT in scope["path"] or b"x-goog-api-key" in names:
         return resource_named("generate_content")
@@ -80,11 +80,9 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
 
 
 def presented_key(scope: Scope, provider: ServedProvider, resource: Resource) -> str | None:
-    """Return the name of the key whose token the request contains.
+    """Return the name of the key whose token the request contains; None if no token is known.
 
     The token is a bearer token, or is in the header or parameter that the API uses for keys.
-
-    None if the request contains no known token.
     """
     own = resource.key_header
     for name, value in scope["headers"]:

@@ -1,4 +1,4 @@
-"""The files that list a run's cases, and the cases whose answers its suites take or reuse."""
+"""The files that list a run's cases, and the cases for which its suites take or reuse answers."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 MANIFEST_NAME = "manifest.json"
 CASES_NAME = "cases.json"
 NEXT_NAME = "cases.next.json"
-"""The plan of a session that resumes a run, until the manifest contains the plan's digest."""
+"""The plan of a session that resumes a run. It replaces `cases.json` once the manifest contains its
+digest."""
 COMING_NAME = "cases.jsonl"
 """A file with one case per line, used instead of a plan if the cases are not known in advance."""
 CLAIMED_NAME = "claimed.txt"
-"""If several hosts share a run: the ids of the cases that this host claimed, one per line. A line
-that begins with `GIVEN_UP` returns a case to the other hosts."""
+"""A file with the ids of the cases that this host claimed, one per line, if several hosts share a
+run. If a line begins with `GIVEN_UP`, this host has returned the case to the other hosts."""
 PLAN_NAMES = (CASES_NAME, NEXT_NAME, COMING_NAME, CLAIMED_NAME)
 """All files that contain planned cases."""
 GIVEN_UP = "-"
@@ -51,12 +52,12 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
     Args:
         directory: The run directory.
         cases: The cases that this process collected.
-        resumes: Whether an earlier session may have planned cases. If so, this plan is stored next
-            to the earlier plan until `settle_cases`.
+        resumes: Whether an earlier session may have written a plan. If so, both plans are stored
+            until `settle_cases` keeps one of them.
 
     Returns:
-        If another process of this session collected different cases, those cases; otherwise an
-        empty list.
+        The cases that another process of this session collected, if they differ from `cases`;
+        otherwise an empty list.
 
     Raises:
         ConfigError: A parameter contains an unpaired surrogate, which UTF-8 files cannot contain.
@@ -83,11 +84,11 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
 
 
 def settle_cases(directory: Path) -> None:
-    """Replace the earlier plan with the plan of a resumed run, if the new plan was accepted.
+    """Replace the earlier plan with the plan of the resuming session, if that plan was accepted.
 
-    The new plan was accepted if the manifest contains its digest. If the session is refused or
-    killed before the manifest contains the digest, the earlier plan stays. If it is killed later,
-    the next session settles the plan.
+    It was accepted if the manifest contains its digest. If the session is refused or killed before
+    the manifest contains the digest, the earlier plan stays. If the session is killed after that,
+    the next session replaces the earlier plan.
 
     Raises:
         ResultsError: The plan cannot be read or moved.
@@ -101,14 +102,14 @@ def settle_cases(directory: Path) -> None:
 
 
 def _plan_path(directory: Path) -> Path:
-    """The file of planned cases whose digest the manifest contains."""
+    """The plan of a resuming session if its digest is in the manifest; otherwise `cases.json`."""
     coming = directory / NEXT_NAME
     is_named = coming.exists() and digest_of(coming) == _named_digest(directory)
     return coming if is_named else directory / CASES_NAME
 
 
 def read_collected(directory: Path) -> list[Case]:
-    """The plan of this session, or the result of `read_plan` if there is no such plan.
+    """The plan that this session wrote to resume a run; without one, the result of `read_plan`.
 
     Raises:
         ResultsError: The file does not exist, or its content is not valid.
@@ -117,7 +118,7 @@ def read_collected(directory: Path) -> list[Case]:
 
 
 def changed_parameter(then: Case, now: Case) -> str | None:
-    """The first parameter of a case whose content has changed, judging by the two plans."""
+    """The first parameter with different content in two plans of the same case, or None."""
     for name in {**then.params, **now.params}:
         # Treat a missing parameter as an empty list, which differs from every text and number.
         # Plans of earlier versions do not contain the content.
@@ -131,7 +132,7 @@ def changed_parameter(then: Case, now: Case) -> str | None:
 
 
 def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
-    """A clause about the cases in both plans whose data has changed, or None."""
+    """A clause about cases whose data differs between the two plans; None if no data differs."""
     before = {case.case_id: case for case in then}
     found = [(case, changed_parameter(before.get(case.case_id, case), case)) for case in now]
     changed = [(case, name) for case, name in found if name is not None]
@@ -146,7 +147,7 @@ def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
 
 
 def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
-    """A sentence about planned cases that are missing from the new plan, or None."""
+    """A sentence about cases in the earlier plan that are not in the new plan, or None."""
     known = {(case.case_id, case.nodeid) for case in now}
     if all((case.case_id, case.nodeid) in known for case in then):
         return None
@@ -187,13 +188,13 @@ def _encode(cases: Sequence[Case]) -> bytes:
 
 
 class ComingCases:
-    """The cases of a run without a plan. Each is written when it arrives, before its records.
+    """The cases of a run without a plan. Each case is written before the records about it.
 
     Args:
         directory: The run directory.
 
     Raises:
-        ResultsError: The cases cannot be written there.
+        ResultsError: The file for the cases cannot be created there.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -210,10 +211,10 @@ class ComingCases:
         self._new.append(case)
 
     def write(self) -> None:
-        """Write the queued cases; when this returns, they survive the end of this process.
+        """Write the queued cases. They then survive the end of this process, but not a power loss.
 
         Raises:
-            ResultsError: Not all of them could be written.
+            ResultsError: Not all of the queued cases could be written.
         """
         new, self._new = self._new, []
         if not new:
@@ -243,7 +244,7 @@ class ComingCases:
         """Write all cases to one file in the form of a plan, and return them.
 
         Raises:
-            ResultsError: They cannot be written.
+            ResultsError: The cases cannot be written.
         """
         self.write()
         cases = read_plan(self._directory)
@@ -259,7 +260,7 @@ class ComingCases:
 
 
 def read_cases(directory: Path) -> list[Case]:
-    """The cases of a run, in the order of pytest's collection or of their arrival.
+    """The cases of a run, in the order in which pytest collected them or in which they arrived.
 
     If several hosts share the run, these are only the cases that this host claimed.
 
@@ -270,7 +271,7 @@ def read_cases(directory: Path) -> list[Case]:
 
 
 def claimed_of(directory: Path, cases: Iterable[Case]) -> Iterator[Case]:
-    """The cases that this host claimed; all of them if it does not share the run.
+    """The given cases that this host claimed; all of them unless several hosts share the run.
 
     Raises:
         ResultsError: The claimed cases cannot be read.
@@ -289,7 +290,7 @@ def iter_claimed(directory: Path) -> Iterator[Case]:
 
 
 def _claimed(directory: Path) -> frozenset[str] | None:
-    """Ids of the cases that this host claimed; None if it does not share the run."""
+    """The ids of the cases that this host claimed; None unless several hosts share the run."""
     path = directory / CLAIMED_NAME
     with cannot(f"read {path}"):
         if not path.exists():
@@ -305,7 +306,7 @@ def _claimed(directory: Path) -> frozenset[str] | None:
 
 
 def read_plan(directory: Path) -> list[Case]:
-    """All cases of a run, as in `read_cases`, but including cases that other hosts claimed.
+    """All cases of a run, even if this host did not claim them, in the order of `read_cases`.
 
     Raises:
         ResultsError: The file does not exist, or its content is not valid.
@@ -315,7 +316,7 @@ def read_plan(directory: Path) -> list[Case]:
 
 @contextmanager
 def _planned_cases(path: Path) -> Iterator[None]:
-    """Turn any error about the file of planned cases into one sentence.
+    """Turn any error while the file of planned cases is read into a `ResultsError` of one sentence.
 
     Raises:
         ResultsError: The file cannot be read, or its content is not valid.
@@ -328,10 +329,10 @@ def _planned_cases(path: Path) -> Iterator[None]:
 
 
 def _come(path: Path, lines: bytes) -> list[Case]:
-    """The cases in complete lines, each case once; lines of earlier versions have no checksums.
+    """The cases in these lines, each case once; lines from earlier versions have no checksums.
 
     Raises:
-        ResultsError: A line was changed.
+        ResultsError: A line is damaged.
         msgspec.DecodeError: A line is not a case.
     """
     decode = msgspec.json.Decoder(Case).decode
@@ -346,7 +347,7 @@ def _come(path: Path, lines: bytes) -> list[Case]:
 
 
 def cases_digest(directory: Path) -> str:
-    """SHA-256 (hex) of this session's file of planned cases; empty without a file.
+    """SHA-256 (hex) of this session's file of planned cases; empty if there is no such file.
 
     Raises:
         ResultsError: The file cannot be read.
@@ -358,13 +359,13 @@ def cases_digest(directory: Path) -> str:
 
 
 class _Named(msgspec.Struct):
-    """The manifest's field about the file of planned cases; earlier versions do not have it."""
+    """The field in the manifest for the digest of the plan; earlier versions did not write it."""
 
     cases_digest: str = ""
 
 
 def _named_digest(directory: Path) -> str:
-    """The digest of the planned cases in the manifest; empty if it is missing."""
+    """The digest of the plan in the manifest; empty if it is missing or cannot be read."""
     # Ignore errors here: code that needs the manifest reports them.
     with suppress(ResultsError):
         return read_whole(directory / MANIFEST_NAME, _Named, _Named(), "").cases_digest
@@ -373,7 +374,7 @@ def _named_digest(directory: Path) -> str:
 
 _BLOCK = 1 << 20
 _BETWEEN = b'},{"index":'
-"""Text that occurs only between two cases: within a JSON string, a quote follows a backslash."""
+"""Text that occurs only between two cases, because a quote in a JSON string follows a backslash."""
 
 
 def iter_plan(directory: Path) -> Iterator[Case]:
@@ -415,7 +416,7 @@ def iter_plan(directory: Path) -> Iterator[Case]:
 
 
 def suite_digest(cases: Iterable[Case]) -> str:
-    """SHA-256 (hex) of the sorted case ids. It identifies the cases of a run, in any order."""
+    """SHA-256 (hex) of the sorted case ids. It identifies the set of cases, in any order."""
     return digest_of_ids(case.case_id for case in cases)
 
 
@@ -428,12 +429,12 @@ GENERATED_NAME = "generated.json"
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """All cases, from which a shard or a sample was selected.
+    """All the cases from which a shard or a sample was selected.
 
     Attributes:
-        n_cases: Their number.
+        n_cases: The number of all these cases.
         digest: Sum of their ids modulo 2**64 (hex). It does not depend on the order or the shard,
-            and differs if the suite, its models or the seed differ; empty for a sample.
+            but on the suite, its models and the seed. Empty for a sample.
     """
 
     n_cases: int
@@ -441,7 +442,9 @@ class Generated(msgspec.Struct, frozen=True):
 
 
 def write_generated(directory: Path, generated: Generated | None) -> None:
-    """Write `generated` to the run directory, completely or not at all; all workers write the same.
+    """Write `generated` to the run directory, completely or not at all.
+
+    All workers write the same content. None removes the file.
 
     Raises:
         ResultsError: The directory cannot be written.
@@ -452,7 +455,7 @@ def write_generated(directory: Path, generated: Generated | None) -> None:
 
 
 def read_generated(directory: Path) -> Generated | None:
-    """The cases from which the run's cases were selected; None for a whole run.
+    """Facts about the cases from which the run's cases were selected; None if all of them were.
 
     Raises:
         ResultsError: The file cannot be read, or its content is not valid.
@@ -465,12 +468,13 @@ SHARED_NAME = "taken.json"
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """The cases that one suite took or reused, so that they sent no requests.
+    """The cases whose answers one suite took or reused instead of sending requests.
 
     Attributes:
-        suite: The suite.
-        here: Ids of the cases that it took from another suite of the same run, without duplicates.
-        reused: Ids of the cases that it reused from the run in --ultrapar-reuse, without
+        suite: The suite that took or reused the answers.
+        here: Ids of the cases whose answers it took from another suite in the same run, without
+            duplicates.
+        reused: Ids of the cases whose answers it reused from the run in --ultrapar-reuse, without
             duplicates.
     """
 
@@ -480,9 +484,9 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
-    """Write `taken` to the run directory, completely or not at all; all workers write the same.
+    """Write `taken` to the run directory, completely or not at all.
 
-    A run whose suites took nothing has no such file.
+    All workers write the same content. If the suites took and reused nothing, there is no file.
 
     Raises:
         ResultsError: The directory cannot be written.
@@ -492,7 +496,7 @@ def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
 
 
 def read_shared(directory: Path) -> list[Shared]:
-    """The taken and reused cases of a run, by suite; empty if no suite took any.
+    """The taken and reused cases of each suite in a run; empty if there are no such cases.
 
     Raises:
         ResultsError: The file cannot be read, or its content is not valid.
@@ -506,10 +510,10 @@ TABLES_FILE = "tables.json"
 
 
 def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
-    """Write the tests' settings for the summary's layout; every worker writes the same.
+    """Write the tests' settings for the layout of the summary. All workers write the same settings.
 
     Raises:
-        ResultsError: They cannot be written.
+        ResultsError: The settings cannot be written.
     """
     path = directory / TABLES_FILE
     if not path.exists():
@@ -517,7 +521,7 @@ def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None
 
 
 def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
-    """For each test (in earlier versions, each suite), the names that group its summary.
+    """For each test (in earlier versions, each suite), the names by which its summary is grouped.
 
     Raises:
         ResultsError: The file cannot be read, or its content is not valid.

@@ -1,9 +1,9 @@
-"""The offset between a host's clock and the shared server's clock, recorded at each renewal.
+"""The offset between a host's clock and the clock of the server that several hosts share.
 
 The times of a run are on the boot clock of its host, which is unrelated to the clocks of other
-hosts. The server reported its time at some moment between the beginning and the end of a call. So
-two hosts that called the same server have a common clock. Its error is at most as long as the
-calls.
+hosts. When a host renews its shares of the limits, the server reports its own time. The server read
+that time at some moment between the beginning and the end of the call. So the times of two hosts
+that called the same server can be compared. The error is at most the duration of the calls.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 CLOCKS_NAME = "clocks.jsonl"
 _FINEST_S = 1.0
 _SHARE = 1000
-"""A period lasts a thousandth of the time so far, so there are 8,000 stamps after a week."""
+"""A period lasts a thousandth of the time since the first stamp, so a week has 8,000 stamps."""
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
-    """The times of one call.
+    """The times of one call to the ledger, which manages the shared limits on the server.
 
     Attributes:
         epoch: The ledger's epoch; within an epoch, the ledger's time never goes backwards.
         lag_ms: How far the ledger's time was behind the server's clock. While the lag stays the
-            same, ledger and server advance at the same rate. It changes if a clock was set, or if
-            the ledger did not accept how much time had passed.
-        ledger_ms: The ledger's time in its answer.
-        begun_s: When the call began, on the host's boot clock, like the times of attempts.
-        ended_s: When its answer arrived, on the same clock.
+            same, both advance at the same rate. The lag changes if a clock was set, or if the
+            ledger did not accept all the time that had passed on the server's clock.
+        ledger_ms: The time that the ledger reported in its answer.
+        begun_s: When the call began, on the host's boot clock. The times of attempts are also on
+            this clock.
+        ended_s: When the answer arrived, on the same clock.
     """
 
     epoch: int
@@ -46,14 +47,15 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def clock(self) -> tuple[int, int]:
-        """A value that all stamps of one clock share, until that clock is set to another time."""
+        """A value that is the same in all stamps of one clock, until that clock is set."""
         return self.epoch, self.lag_ms
 
 
 class StampFile:
     """Writes stamps: for each period and each clock, the stamp of the fastest call.
 
-    A write error does not fail the run. A later merge then reports that clocks cannot be compared.
+    An error while writing does not make the run fail. A later merge then reports that the hosts'
+    clocks cannot be compared.
 
     Args:
         path: The file to append to.

@@ -1,4 +1,4 @@
-"""Compute the cost of requests from the prices in the manifest, and the requests of each role."""
+"""Compute the cost of requests from the prices in the manifest, and count the requests by role."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ if TYPE_CHECKING:
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """The cost of all requests of a run.
-
-    Requests of episodes that are not in the results are included.
+    """The cost of all requests of a run, including requests in episodes that the results omit.
 
     Attributes:
         currency: The currency of all amounts.
         total: The cost of the requests whose cost is known.
-        by_model: The known cost for each model that got requests.
-        n_unknown: Answered requests of unknown cost: there is no price, or the answer does not
-            report tokens.
-        unpriced: The models of these requests that have no price.
+        by_model: The known cost of the requests to each model.
+        n_unknown: The number of answered requests whose cost is unknown, because there is no price
+            or the answer does not report tokens.
+        unpriced: The models without a price to which such requests were sent.
         origins: The sources of the prices.
-        by_label: The known cost of each client label of a gateway, excluding unlabelled requests.
+        by_label: The known cost of the requests with each client label, if the run is a gateway.
+            Requests without a label are not included.
     """
 
     currency: str
@@ -46,7 +45,7 @@ class Prices:
     """Adds up the cost of a run's requests.
 
     If a run was finished in a later session, the prices of its last session apply to the whole run.
-    The manifest contains these prices when the tables are made again.
+    They are in the manifest, so they still apply when the tables are made again.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -82,7 +81,8 @@ class Prices:
     def of_all(self, attempts: Iterable[Attempt]) -> int | None:
         """The cost of an episode's answered requests in units; None if any cost is unknown.
 
-        If the episode was interrupted, its earlier requests are included.
+        If the episode was interrupted and resumed, its requests from before the interruption are
+        included.
         """
         if not self._listed:
             return None
@@ -95,7 +95,7 @@ class Prices:
         return whole
 
     def add(self, attempts: Iterable[Attempt], label: str = "") -> None:
-        """Add the cost of requests; if their client has a label, also add it to the label's sum."""
+        """Add the cost of requests, also to the sum of their client label if they have one."""
         for attempt in attempts if self._listed else ():
             if attempt.replayed is not None:
                 continue
@@ -141,16 +141,14 @@ def _may_cost(attempt: Attempt) -> bool:
 
 
 _Sums = tuple[int, int | None, int | None, int | None]
-"""Requests, tokens in and out, and units (`pool.money`)."""
+"""The number of requests, prompt tokens, answer tokens, and the cost in units (`pool.money`)."""
 
 
 class RoleUse(msgspec.Struct, frozen=True):
-    """The requests sent to one role.
-
-    Requests of episodes that are not in the results are included.
+    """The requests sent to one role, including requests in episodes that the results omit.
 
     Attributes:
-        n_attempts: Requests sent.
+        n_attempts: The number of requests sent.
         tokens_in: Prompt tokens of all answered requests; None if no answer reported a number.
         tokens_out: Tokens of all answers; None if no answer reported a number.
         cost: The known cost, in the manifest's currency; None if no cost is known.
@@ -163,13 +161,13 @@ class RoleUse(msgspec.Struct, frozen=True):
 
 
 class RoleUses:
-    """Counts the requests of a run by their role."""
+    """Counts the requests of a run for each role."""
 
     def __init__(self) -> None:
         self._sums: dict[str, _Sums] = {}
 
     def add(self, attempts: Iterable[Attempt], prices: Prices) -> None:
-        """Count requests that were sent to roles; ignore the cases' own models."""
+        """Count the requests that were sent to roles; ignore those to the cases' own models."""
         for one in attempts:
             if one.role and one.replayed is None:
                 n, tokens_in, tokens_out, units = self._sums.get(one.role, (0, None, None, None))
@@ -181,7 +179,7 @@ class RoleUses:
                 )
 
     def found(self) -> dict[str, RoleUse]:
-        """The counted requests, sorted by role; empty if no role was used."""
+        """The counted requests of each role, sorted by role; empty if no role was used."""
         return {
             role: RoleUse(n, tokens_in, tokens_out, None if units is None else amount_of(units))
             for role, (n, tokens_in, tokens_out, units) in sorted(self._sums.items())

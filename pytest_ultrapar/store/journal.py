@@ -2,8 +2,8 @@
 
 Each process that runs episodes appends to its own file, a segment, so two processes never write to
 the same file. Each line of a segment is one record: eight hex digits for the length of the JSON
-text, eight for its CRC-32, and the text itself. So readers can distinguish whole records from
-damage in any file, and a damaged line does not affect the next one.
+text, eight for its CRC-32, and the text itself. So readers can tell damaged records from whole
+ones, and a damaged line does not affect the next one.
 
 The first line names the segment's run: readers skip the segments of other runs. Segments of earlier
 versions do not have this line.
@@ -43,7 +43,7 @@ SEGMENT_PATTERN = re.compile(r"w-(?P<worker>\w+)-(?P<pid>\d+)-(?P<n>\d+)\.jsonl"
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A stretch of a segment that was written but is not a whole record."""
+    """A stretch of a segment that was written, but is now missing or is not a usable record."""
 
     segment: str
     offset: int
@@ -52,7 +52,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """The place of a record: segment name, and offset and length of its line in bytes."""
+    """The place of a record: the name of its segment, and its line's offset and length in bytes."""
 
     segment: str
     offset: int
@@ -62,19 +62,20 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.segment} at byte {self.offset}"
 
     def damaged(self, reason: str) -> Damage:
-        """The damage to report if there is no whole record at this place."""
+        """Return the damage to report if the record at this place cannot be used."""
         return Damage(self.segment, self.offset, self.length, reason)
 
 
 class JournalWriter:
     """Appends to one new segment. Any thread of the process may use it.
 
-    After the first failed write or sync, the writer refuses everything except `close`. A
-    half-written line must remain the last one, and a second fsync may succeed although the first
-    one lost data.
+    After the first failed write or sync, the writer refuses everything except `close`. One reason
+    is that a half-written line must remain the segment's last line. The other is that a second
+    fsync may succeed although the first one lost data.
 
     Args:
-        directory: The run's `journal/` directory, which exists; the lock next to it names the run.
+        directory: The run's `journal/` directory. It must exist, and the lock file next to it names
+            the run.
         worker: xdist's worker id, or any name that consists of letters, digits and underscores.
         redact: Removes known secrets from UTF-8 text (`Redactor.bytes`).
 
@@ -111,8 +112,8 @@ class JournalWriter:
     def append_all(self, records: Sequence[JournalRecord]) -> list[Position]:
         """Write records in the given order; on return, they survive the end of this process.
 
-        If a record cannot be encoded as JSON, the encoder's error is raised after all other records
-        are written, because each of them was paid for.
+        If a record cannot be encoded as JSON, all other records are still written, because they
+        were paid for. Then the first such error is raised.
 
         Raises:
             ResultsError: The records could not be written completely, or an earlier write or sync
@@ -154,13 +155,13 @@ class JournalWriter:
             return positions
 
     def sync(self) -> None:
-        """Wait until all appended records are on disk; called every second.
+        """Wait until all appended records are on disk. This is called once a second.
 
         After `close`, which also syncs, this does nothing.
 
         Raises:
             ResultsError: The disk reports an error, so the content of this segment is unknown. Or
-                the segment was moved or removed, and records appended to it would be lost.
+                the segment was moved or removed, so that records appended to it would be lost.
         """
         with self._sync_lock:
             if self._fd < 0:
@@ -180,7 +181,7 @@ class JournalWriter:
             self._synced_offset = offset
 
     def close(self) -> None:
-        """Sync and close the segment, once; later calls do nothing.
+        """Sync and close the segment; later calls do nothing.
 
         Raises:
             ResultsError: As for `sync`; the segment is closed anyway.
@@ -257,22 +258,23 @@ def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
 
 
 _MOST_OPEN = 64
-"""The maximum number of open segments: a merged run has the segments of all workers of all
-hosts."""
+"""How many segments a reader keeps open at most. A merged run can have far more: one or several
+from each worker on each host."""
 
 
 class JournalReader:
-    """Reads single records by position, and keeps some segments open."""
+    """Reads single records by position, and keeps segments open between reads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fds: dict[str, int] = {}
 
     def read(self, position: Position) -> JournalRecord:
-        """The record at `position`; its checksum is verified.
+        """Read the record at `position` and verify its checksum.
 
         Raises:
-            ResultsError: There is no such segment, or no whole record at that place.
+            ResultsError: There is no such segment, or no whole record of this version at that
+                place.
         """
         try:
             return decode_record(self.payload(position))
@@ -282,7 +284,7 @@ class JournalReader:
             ) from error
 
     def payload(self, position: Position) -> bytes:
-        """The JSON text of the record; its checksum is verified.
+        """Read the JSON text of the record at `position`, and verify its checksum.
 
         Raises:
             ResultsError: There is no such segment, or no whole record at that place.
@@ -320,11 +322,12 @@ class JournalReader:
 
 _decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
 decode_record = _decoder.decode
-"""The record in one line's JSON; raises `DecodeError` if it is not a record of this version."""
+"""Decodes the record in a line's JSON. Raises `DecodeError` if it is not a record of this
+version."""
 
 
 class _Segment(msgspec.Struct, frozen=True, tag="run"):
-    """The first line of a segment: the run that it belongs to."""
+    """The content of a segment's first line: the run to which the segment belongs."""
 
     run_id: str = ""
 
@@ -333,12 +336,12 @@ _OF_A_RUN = b'{"type":"run",'
 
 
 def beginning_of(run_id: str) -> bytes:
-    """The first line of a segment of a run; empty if the run's id is unknown."""
+    """The first line of each segment of this run; empty if the run's id is unknown."""
     return frame(msgspec.json.encode(_Segment(run_id))) if run_id else b""
 
 
 def run_of(journal: Path) -> str:
-    """Id of the run that a journal belongs to, from the lock next to it; empty without a lock."""
+    """The id of a journal's run, from the lock file next to the journal; empty without a lock."""
     holder = read_holder(journal.absolute().parent)
     return "" if holder is None else holder.run_id
 
@@ -351,17 +354,17 @@ def scan_segment(
 ) -> Iterator[tuple[Position, T | Damage]]:
     """Yield the records of one segment, in the order written, with one line in memory at a time.
 
-    A last line without a line feed is incomplete: its writer died while it wrote the line, and
-    never reported the record as written. Such a line is skipped. Every other stretch that is not a
-    whole record is yielded as `Damage`. The same applies to a whole record that cannot be decoded
-    because another version wrote it, and to the rest of a file that cannot be read. Reading
-    continues at the line after a damaged one. If the first line of another run's segment appears,
-    the rest is one `Damage`.
+    A last line without a line feed is incomplete: its writer died while writing it, and never
+    reported the record as written. Such a line is skipped. Every other stretch that is not a whole
+    record is yielded as `Damage`. So is a whole record that cannot be decoded because another
+    version wrote it. After a damaged line, reading continues with the next line. If a read fails,
+    or if the first line of another run's segment appears, everything from there on is one
+    `Damage`.
 
     Args:
         path: The segment.
         decode: Decodes a line's JSON, or raises `msgspec.DecodeError`.
-        at: Byte at which the first wanted line begins.
+        at: The offset in bytes at which to start; a line must begin there.
     """
     own, name = "", path.name
     try:
@@ -420,14 +423,14 @@ def segment_size(path: Path) -> int:
 
 
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
-    """The largest known size of each segment of a journal in bytes, by its name.
+    """Return the largest known size in bytes of each segment in a journal, by segment name.
 
     The manifest stores these sizes, because a file that was cut off after a line feed looks
     complete, and a missing file leaves no trace.
 
     Args:
-        directory: The journal.
-        known: Earlier sizes of segments, including missing ones.
+        directory: The `journal/` directory.
+        known: Earlier sizes of segments, including segments that are now missing.
 
     Raises:
         ResultsError: The directory, or a segment in it, cannot be read.
@@ -440,8 +443,9 @@ def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
     """The damage in segments that have lost their end or are missing.
 
     Args:
-        directory: The journal.
-        known: Earlier sizes of segments in bytes; segments only grow.
+        directory: The `journal/` directory.
+        known: Earlier sizes of segments in bytes. Segments only grow, so a smaller one has lost
+            its end.
 
     Raises:
         ResultsError: The directory, or a segment in it, cannot be read.
@@ -473,7 +477,7 @@ def frame(payload: bytes) -> bytes:
 def unframe(line: bytes) -> bytes | None:
     """The payload of a line that is complete and unchanged; otherwise None.
 
-    The byte in the place of the line feed does not matter: the checksum does not cover it.
+    The last byte need not be a line feed, because the checksum does not cover it.
     """
     payload = _leading_payload(line)
     return payload if payload is not None and len(line) == len(payload) + _OVERHEAD else None
@@ -521,12 +525,12 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
 
 
 def without_surrogates(text: str) -> str:
-    r"""`text` with unpaired surrogates, which UTF-8 cannot encode, shown as `\udcff`."""
+    r"""`text` with unpaired surrogates, which UTF-8 cannot encode, escaped as in `\udcff`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _map_exchanges(exchanges: Sequence[Exchange], change: Callable[[str], str]) -> list[Exchange]:
-    """Exchanges with `change` applied to the strings of each body, which stays valid JSON."""
+    """The exchanges with `change` applied to the strings in each body; JSON bodies stay valid."""
 
     def body(text: str) -> str:
         try:

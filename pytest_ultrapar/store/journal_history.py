@@ -1,9 +1,9 @@
 """Find the state of each case in the journal, and the episodes that need no new request.
 
-Three callers read whole journals: the start of a resumed run (`recover`), the controller after a
-worker has died (`find_started_not_ended`), and merges (`read_history`). They need no conversations
-and decode only the heads of records. The compaction needs the conversations, and reads the journal
-while it grows (`GrowingJournal`). Workers look up recovered episodes in `RecoveredIndex`.
+Most readers need no conversations, so they decode only the heads of records. Examples are a resumed
+run when it starts (`recover`), the controller after a worker has died (`find_started_not_ended`),
+and merges (`read_history`). The compaction needs the conversations, and reads the journal while it
+grows (`GrowingJournal`). Workers look up recovered episodes in the `RecoveredIndex`.
 """
 
 from __future__ import annotations
@@ -65,18 +65,19 @@ class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
 
 Head = EpisodeStarted | EpisodeProgressHead | EpisodeHead | Grade | EngineSpent
 decode_head = msgspec.json.Decoder(Head).decode
-"""Like `decode_record`, but an ended episode is decoded only as its head."""
+"""Like `decode_record`, but decodes only the heads of `EpisodeEnded` and `EpisodeProgress`."""
 
 
 FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
-"""Final endings; `infra` and `interrupted` episodes run again."""
+"""The final endings. After the others, `infra` and `interrupted`, an episode runs again."""
 
 
 class EpisodeEntry(NamedTuple):
-    """One ended episode of a case; entries sort by time.
+    """One ended episode of a case. Entries sort by the time at which their episodes ended.
 
     Attributes:
-        worker: The worker that ran it. The worker and the two times identify an episode of a case.
+        worker: The worker that ran the episode. Together with both times, it identifies the episode
+            among all episodes of the case.
         kind: As in `EpisodeEnded`.
     """
 
@@ -88,7 +89,7 @@ class EpisodeEntry(NamedTuple):
     kind: str | None = None
 
     def repeats(self, other: EpisodeEntry) -> bool:
-        """Whether this entry and the other are records of the same episode."""
+        """Whether both entries record the same episode."""
         return (self.worker, self.started_at_us, self.ended_at_us) == (
             other.worker,
             other.started_at_us,
@@ -100,9 +101,9 @@ class CaseHistory(msgspec.Struct):
     """All records of one case.
 
     Attributes:
-        grade: The grade that is used; None if the case was never graded.
-        episodes: All ended episodes in the order of their ends, including interrupted and repeated
-            ones.
+        grade: The grade that counts; None if the case was never graded.
+        episodes: All ended episodes, in the order in which they ended. There are several if the
+            case ran again; interrupted ones are included.
         has_started: Whether any episode began.
     """
 
@@ -112,9 +113,9 @@ class CaseHistory(msgspec.Struct):
 
     @property
     def had_episode(self) -> bool:
-        """Whether the grade belongs to an episode, even if the episode's records are lost.
+        """Whether the case had an episode, even if the episode's records are lost.
 
-        A case that a mark skipped, or whose fixture failed earlier, never has one.
+        A case never had one if a mark skipped it, or if a fixture failed before the episode began.
         """
         graded = self.grade is not None and self.grade.outcome in GRADED
         return graded or self.has_started or bool(self.episodes)
@@ -126,7 +127,10 @@ class CaseHistory(msgspec.Struct):
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether its last episode was cut off, for example by the death of the broker."""
+        """Whether the case is unfinished because its last episode was cut off.
+
+        An episode is also cut off if the broker dies.
+        """
         if not self.episodes:
             return self.has_started
         last = self.episodes[-1]
@@ -134,12 +138,12 @@ class CaseHistory(msgspec.Struct):
         return is_cut and not self.finished
 
     def add_grade(self, grade: Grade) -> None:
-        """Add a grade; the last one is used, but `infra` never replaces a measurement."""
+        """Add a grade. The latest grade counts, but `infra` never replaces a measurement."""
         if self.grade is None or _rank(self.grade) <= _rank(grade):
             self.grade = grade
 
     def add_episode(self, entry: EpisodeEntry) -> EpisodeEntry | None:
-        """Add an ended episode. If it only repeats an earlier entry, return that entry."""
+        """Add an ended episode. If it was added before, return its earlier entry."""
         for earlier in self.episodes:
             if entry.repeats(earlier):
                 return earlier
@@ -147,14 +151,14 @@ class CaseHistory(msgspec.Struct):
         return None
 
     def kept_episode(self) -> EpisodeEntry | None:
-        """The final episode; without one, the last episode that was not interrupted, or None."""
+        """The final episode. Without one, the last episode that was not interrupted, if any."""
         whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
         return self.final_episode() or (whole[-1] if whole else None)
 
     def final_episode(self) -> EpisodeEntry | None:
         """The episode that was graded: the last episode that had ended before the grade.
 
-        None if there is no grade, or if the case was graded without an episode (skipped by a mark).
+        None if there is no grade, or if the case had no episode (because a mark skipped it).
         """
         if self.grade is None:
             return None
@@ -167,15 +171,14 @@ class CaseHistory(msgspec.Struct):
 
 
 class JournalHistory:
-    """The state of each case in a journal; takes records one by one.
+    """The state of each case in a journal, built up one record at a time.
 
     Attributes:
-        cases: The history of each case, by its id. Each history takes about 500 bytes, and lists
-            the episodes in the order of their ends.
+        cases: The history of each case, by case id. Each history takes about 500 bytes.
         damage: The unreadable parts of the journal.
         engines: How busy each engine was. An engine that did not shut down properly is missing.
-        went_on: The positions of the `EpisodeProgress` records of an episode, by case, worker and
-            start; most ended episodes are left out.
+        went_on: For each episode, by case, worker and start: the positions of its `EpisodeProgress`
+            records. An ended episode is included only if its end was added before these records.
     """
 
     def __init__(self) -> None:
@@ -185,7 +188,7 @@ class JournalHistory:
         self.engines: list[EngineSpent] = []
 
     def add(self, position: Position, record: Head | EpisodeEnded | Damage) -> EpisodeEntry | None:
-        """Add a record or its head. If it is an ended episode that is new, return its entry."""
+        """Add a record or its head. If it records the end of a new episode, return its entry."""
         if isinstance(record, Damage):
             self.damage.append(record)
         elif isinstance(record, Grade):
@@ -229,7 +232,7 @@ def read_history(journal: Path) -> JournalHistory:
 
 
 class UnreadableEpisode(NamedTuple):
-    """An episode whose record is complete, but from another version. Only its head is known."""
+    """An episode whose record is complete, but from another version. Only the head is readable."""
 
     head: EpisodeHead
     why: str
@@ -253,7 +256,7 @@ class GrowingJournal:
         still being written is returned by a later call.
 
         Raises:
-            ResultsError: The journal cannot be listed, or a segment was removed.
+            ResultsError: The journal cannot be listed, or a segment is removed during the call.
         """
         for path in segments(self._directory):
             name = path.name
@@ -265,19 +268,19 @@ class GrowingJournal:
                 yield position, record
 
     def lost(self) -> bool:
-        """Whether a segment has lost records that were read from it.
+        """Whether a segment, possibly a removed one, has lost records that were read from it.
 
         Raises:
-            ResultsError: The journal cannot be listed, or a segment was removed.
+            ResultsError: The journal cannot be listed, or a segment is removed during the call.
         """
         return bool(cut_off(self._directory, self._read))
 
 
 def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
-    """The record in one line's JSON, or the head of an episode from another version.
+    """Decode a line's JSON into a record or, if another version wrote an episode, into its head.
 
     Raises:
-        msgspec.DecodeError: It is neither.
+        msgspec.DecodeError: The JSON is neither.
     """
     try:
         return decode_record(payload)
@@ -296,8 +299,8 @@ class CutOff(NamedTuple):
     """The cases that an earlier session left unfinished.
 
     Attributes:
-        n_cases: Their number.
-        n_begun: How many of them have answers from which they continue.
+        n_cases: How many there are.
+        n_begun: How many of them already have answers, from which they continue.
     """
 
     n_cases: int
@@ -312,10 +315,12 @@ def join_interrupted(
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty for all workers. They must have ended.
+        worker: Only the episodes of this worker are included; if empty, the episodes of all
+            workers. These workers must have ended.
 
     Returns:
-        By case id, the position of the new record; if a case has several, of the last one.
+        The position of the new record, by case id. If a case has several new records, this is the
+        position of the last one.
 
     Raises:
         ResultsError: The journal cannot be read or written.
@@ -332,16 +337,17 @@ def join_interrupted(
 def cut_off_episodes(
     journal: Path, history: JournalHistory, worker: str = ""
 ) -> dict[Position, EpisodeEnded]:
-    """Return interrupted episodes as records with all the answers that they had received.
+    """Return a record of each interrupted episode, with all answers that it had received.
 
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty for all workers. They must have ended.
+        worker: Only the episodes of this worker are included; if empty, the episodes of all
+            workers. These workers must have ended.
 
     Returns:
         The new records, in the order in which the episodes ended. Each key is the position of the
-        episode's last record.
+        episode's last `EpisodeProgress` record.
     """
     found = {}
     with closing(JournalReader(journal)) as reader:
@@ -377,22 +383,22 @@ def _with_more(whole: EpisodeEnded, more: EpisodeProgress) -> EpisodeEnded:
 
 FILE_NAME = "recovered.jsonl"
 Said = Literal["finished", "cut off", "awaited"]
-"""The state of a case in the index. `awaited`: its episode has ended, and other cases wait for
-it."""
+"""The state of a case in the index. `awaited` means that its episode, for which other cases may be
+waiting, has ended."""
 
 
 def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
     """Build the index of a resumed run from the current content of its journal.
 
-    The index of an earlier session may name records that have since been damaged or removed. Only
-    the coordinator may call this, before any worker looks up a case.
+    The index from an earlier session may name records that have since been damaged or removed. Only
+    the coordinator may call this, and only before any worker looks up a case.
 
     Args:
         directory: The run directory.
 
     Returns:
-        The positions of finished episodes by case id, the finished cases with unreadable episodes,
-        the damage in the journal, and the number of cases that were cut off.
+        The positions of finished episodes by case id, the finished cases whose episodes cannot be
+        read, the damage in the journal, and the numbers of cases that were cut off.
 
     Raises:
         ResultsError: The journal cannot be listed, or the index cannot be written.
@@ -441,7 +447,7 @@ def _earlier_entries(directory: Path) -> list[_Entry]:
 
 
 def find_started_not_ended(directory: Path, worker: str) -> set[str]:
-    """Cases whose episode a dead worker began but never ended: these cases may have killed it.
+    """Find the cases that a dead worker began but never ended: they may have killed the worker.
 
     Args:
         directory: The run's `journal/` directory.
@@ -469,8 +475,8 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 class RecoveredIndex:
     """A file with the positions of ended episodes, such as the episodes of an interrupted run.
 
-    One process adds entries. Other processes look entries up, including those added later. Any
-    thread may use the object.
+    One process adds entries. Other processes look up entries, including entries that are added
+    after they opened the file. Any thread may use the object.
 
     Args:
         directory: The run directory.
@@ -489,11 +495,11 @@ class RecoveredIndex:
         self._lock = threading.Lock()
 
     def add(self, positions: Mapping[str, Position | None], said: Said = "finished") -> None:
-        """Add the state of these cases, in one write.
+        """Record that these cases have this state, in one write.
 
         Args:
-            positions: By case id, the position of the episode in the journal; None if the journal
-                does not contain it.
+            positions: The position of each case's episode in the journal, by case id; None if the
+                journal does not contain the episode.
             said: The state.
 
         Raises:
@@ -548,6 +554,6 @@ def _lines(positions: Mapping[str, Position | None], said: Said = "finished") ->
 
 
 def _entries(lines: bytes) -> list[_Entry]:
-    """The entries of all whole lines."""
+    """The entries in all complete, undamaged lines."""
     payloads = [unframe(line) for line in lines.splitlines(keepends=True)]
     return [_decode_entry(payload) for payload in payloads if payload is not None]

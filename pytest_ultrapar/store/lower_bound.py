@@ -1,4 +1,4 @@
-"""The lower bound of a makespan, with the prices of the limits as its proof."""
+"""The lower bound on a run's makespan, and the prices of limits that prove it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 
 class Price(msgspec.Struct, frozen=True):
-    """The price of one resource.
+    """The price of one resource in the proof of a lower bound.
 
     Attributes:
         limit: Name of the limit.
-        kind: The kind of the limit, as a word.
+        kind: The kind of the limit, such as `qps`.
         price: The price of one second of a seat, or of one send.
-        share: The resource's share of the total, 0 to 1: price x the supply of the resource per
-            second.
+        share: The price times the resource's supply per second, 0 to 1. The shares of all resources
+            add up to 1.
     """
 
     limit: str
@@ -32,12 +32,12 @@ class Price(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A lower bound of the makespan.
+    """A lower bound on the makespan.
 
     Attributes:
         seconds: The bound, >= 0. No schedule within the limits is shorter.
-        prices: The proof of the bound, largest share first; empty if the longest episode is the
-            bound.
+        prices: The prices that prove the bound, largest share first; empty if the longest episode
+            is the bound.
         longest_s: The duration of the longest episode.
     """
 
@@ -47,7 +47,7 @@ class Bound(msgspec.Struct, frozen=True):
 
     @property
     def binding(self) -> str:
-        """The binding limit, as in `ideallab/key0 (qps)`; `longest episode` if no limit binds."""
+        """The binding limit, such as `ideallab/key0 (qps)`; `longest episode` if no limit binds."""
         if not self.prices:
             return "longest episode"
         top, n_more = self.prices[0], len(self.alike) - 1

@@ -1,6 +1,6 @@
 """The manifest: the conditions under which results were produced.
 
-It contains no secrets. It contains the name of a host only if the run has several hosts.
+It contains no secrets, and names a host only if the run has several hosts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FILE_NAME = MANIFEST_NAME
 SCHEMA = 1
 Aware = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its zone. Without the zone, it is unknown how long ago the time was."""
+"""A time with its time zone. Without the zone, it would be unknown how long ago the time was."""
 _PACKAGES = (
     "pytest-ultrapar",
     "pytest",
@@ -75,15 +75,15 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class MergedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is part of a merged one.
+    """A run that is part of a merged run.
 
     Attributes:
         run_id: The id of the part.
         host: Its manifest's `host`.
         shard: Its manifest's `shard`.
-        n_cases: Cases that it planned; all hosts of one run plan the same cases.
-        n_results: Cases whose merged result comes from this part. None if an earlier version merged
-            the runs.
+        n_cases: How many cases it planned; all hosts of one run plan the same cases.
+        n_results: For how many cases the merged run uses the result from this part. None if an
+            earlier version merged the runs.
         started_at: When it began, according to the wall clock of its host.
         ended_at: When it ended; None if it did not end.
         resumed: Whether it ran in more than one session.
@@ -105,17 +105,17 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of a merged run.
 
     Attributes:
-        parts: The runs, with shards in the order of their numbers.
-        missing: Missing shards, such as `3/4`.
+        parts: The runs that were merged; shards are in the order of their numbers.
+        missing: The missing shards, such as `3/4`.
         n_missing: The maximum number of cases in all missing shards together; None if unknown.
-        n_repeated: Cases with a result in more than one part.
-        n_clocks: Clocks whose times were compared.
-        clock_error_s: The maximum error when times of different hosts are compared, in seconds, if
-            all hosts called one server; None if the times were compared by the time of day.
-        not_compared: Why the clocks of several hosts could not be compared through their server;
-            empty if they were compared, or if not all parts are hosts of a cluster run.
-        asked_otherwise: Differences between the pools of the parts that affect answers, one clause
-            each.
+        n_repeated: The number of cases with a result in more than one part.
+        n_clocks: The number of clocks from which the parts' times come.
+        clock_error_s: The maximum error in seconds when times from different hosts are compared by
+            the clock of their common server. None if they were compared by wall-clock times.
+        not_compared: Why the hosts' clocks could not be compared by means of their common server.
+            Empty if they were compared, or if not all parts come from hosts of a cluster run.
+        asked_otherwise: The differences between the parts' pools that affect answers, each as a
+            clause.
     """
 
     parts: tuple[MergedPart, ...]
@@ -135,51 +135,54 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         run_id: The id of the run: the time when it began, and six hex digits.
         mode: `serial`, `rotate`, `phase` or `ultra`.
         rate_mode: `fixed` or `adaptive`.
-        models: Names of the pool's models, in the order of its file.
-        answered_by: The provider of each model's answers, in the words of `pool.answered_by`.
+        models: The names of the pool's models, in the order of the pool file.
+        answered_by: The provider of each model's answers, as `pool.answered_by` describes it.
         simulated: Whether any answer came from the simulated provider.
         policy: Name of the assignment policy.
         seed: The run seed.
-        repeats: Repetitions of each cell.
-        n_planned: Planned cases.
+        repeats: The number of repetitions of each cell.
+        n_planned: The number of planned cases.
         suite_digest: `suite_digest` of the planned cases.
-        cases_digest: SHA-256 (hex) of the file of planned cases, `cases.json`; empty while there is
-            no file.
-        arguments: pytest's command line with masked secrets, without options from configuration
-            files.
+        cases_digest: SHA-256 (hex) of `cases.json`, the file with the planned cases; empty if there
+            is no such file yet.
+        arguments: pytest's command line with secrets masked. Options from configuration files are
+            not included.
         effective: Each setting in force and its source.
-        record: Which parts of conversations are stored; for a resumed run, in its last session.
+        record: Which parts of conversations are stored. In a resumed run, this is the choice in the
+            last session.
         data: Facts that the suites report about their data, such as digests, by name.
         files: The result of `describe_files` for the suites.
         reused: Id of the run whose answers were reused; None if there is no such run.
-        regraded: Id of the run whose episodes were graded again: times, requests and limits belong
-            to that run. None if they belong to this one.
+        regraded: Id of the run whose episodes were graded again. Times, requests and limits are
+            from that run. None if they are from this run.
         replayed: Id of the run whose answers were replayed; a replay has no measured times. None if
             all answers came from the pool's lanes.
-        summary_by: The names (`model`, `suite`, `repeat` or parameters) that group the summary.
+        summary_by: The names by which the summary is grouped: `model`, `suite`, `repeat` or
+            parameters.
         collected_s: Seconds that pytest took to collect; None if not measured.
-        asked_by_others: Whether other programs sent the requests at their own times
-            (`ultrapar gateway`). The run's time then includes pauses between requests, so makespan,
-            bound and speed-up are not reported.
+        asked_by_others: Whether the requests came from other programs, through `ultrapar gateway`.
+            The run's time then includes the pauses that these programs made. So makespan, bound and
+            speed-up are not reported.
         restricted: Whether assignment rules may have prevented episodes from using free lanes.
-        measured_from: Scores of a resumed run include episodes before this time, but makespan,
-            throughput and speed-up do not; None if all episodes are measured.
-        serial_sample: Ids of the cases that first ran one at a time. They are included in the
-            scores, and the speed-up of the other cases is measured against them.
+        measured_from: In a resumed run, the time from which episodes are measured. The scores
+            include earlier episodes, but makespan, throughput and speed-up do not. None if all
+            episodes are measured.
+        serial_sample: Ids of the cases that ran one at a time, before all others. The scores
+            include these cases. The speed-up of the other cases is measured against them.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits that apply to these lanes, with the numbers that were in force.
         currency: The currency of all prices.
-        prices: The known prices of tokens, each with its source.
+        prices: The known token prices, each with its source.
         faults: SHA-256 (hex) of the simulated provider's fault file; None if there is no such file.
-        generated: All cases, from which the shards or the sample were selected; None for a whole
-            run.
-        bound: The lower bound of the makespan in hindsight, with the prices that prove it. None
-            before the tables are made, or if nothing was measured.
+        generated: The set of all cases, from which the shards or the sample were selected. None for
+            a run of all cases.
+        bound: The lower bound on the makespan, computed after the run, and the prices that prove
+            it. None before the tables are made, or if nothing was measured.
         lanes: The final state of each lane; empty until the end.
-        segments: The size of each journal segment in bytes, by its name, when the manifest was last
-            written. A segment that is shorter now has lost records.
+        segments: The size of each journal segment in bytes when the manifest was last written, by
+            segment name. A segment that is now shorter has lost records.
         ended_at: When the run ended; None while it is in progress, or if it was killed.
-        host: Name of this host in a run of several hosts or shards; otherwise None.
+        host: Name of this host if the run has several hosts or shards; otherwise None.
         shard: The part of the cases that this run contains, such as `2/4`; None if it contains all
             cases.
         cluster_run: Name of the run that several hosts share; None if it runs on one host.
@@ -244,7 +247,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measured_part(self) -> MeasuredPart:
-        """The part of the run that its makespan includes."""
+        """The part of the run that its makespan covers."""
         since = self.measured_from
         from_us = int(since.timestamp() * 1e6) if since is not None else 0
         return MeasuredPart(from_us, frozenset(self.serial_sample), self.replayed is not None)
@@ -261,7 +264,7 @@ def describe_machine() -> Machine:
 
 
 def conditions(pool: Pool) -> dict[str, Any]:
-    """The fields of every run's manifest that describe its pool and this machine."""
+    """The manifest fields that describe the pool and this machine, for any kind of run."""
     return {
         "pool_path": pool.path,
         "pool_digest": pool.digest,
@@ -285,15 +288,15 @@ def describe_versions() -> dict[str, str]:
 
 
 def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
-    """Digests of the suites' files: files next to tests or one folder below, and conftests.
+    """Digests of the suites' files: files next to tests or one folder below them, and conftests.
 
     Args:
         root: pytest's root directory.
         tests: Node ids.
 
     Returns:
-        By path from the root: the digests of readable files up to `_MOST_BYTES` in total, excluding
-        the files of runs.
+        The digests, by path from the root. Only readable files are included, up to `_MOST_BYTES` in
+        total. Files in run directories are left out.
     """
     folders = {(root / one).parent for one in {test.partition("::")[0] for test in tests}}
     above = {above for folder in folders for above in folder.parents if above.is_relative_to(root)}
@@ -388,7 +391,7 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
 
 
 def _facts(manifest: Manifest) -> dict[str, str]:
-    """The facts that all rows of a run share, by their names for display."""
+    """The facts that all rows of a run share, by the names under which they are displayed."""
     return {
         "run seed": str(manifest.seed),
         "mode": manifest.mode,
@@ -401,7 +404,7 @@ def _facts(manifest: Manifest) -> dict[str, str]:
 
 
 def shards_differ(old: str | None, new: str | None) -> str:
-    """A sentence for a run of one shard that is resumed as another shard."""
+    """A sentence that reports that a run of one shard is to be resumed as another shard."""
     then, now = (f"shard {one}" if one else "all shards" for one in (old, new))
     return f"the run started with {then} and is resumed with {now} (--ultrapar-shard)"
 

@@ -1,7 +1,7 @@
 """Write tables as Parquet files with page checksums, and read them back before use.
 
-Parquet's readers verify checksums only on request. Otherwise they accept a flipped byte as a value.
-So the pages are written with checksums, and each file is read back once to verify them.
+Parquet readers verify checksums only on request; without this, they accept a flipped byte as a
+value. So the pages are written with checksums, and each file is read back once to verify them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def arrow_array(column: Column, values: Iterable[object]) -> pa.Array:
 
 
 def field_of(column: Column, records: Iterable[object]) -> pa.Array:
-    """Make a column from a field of these records."""
+    """Make a column from the field that each of these records has for it."""
     return arrow_array(column, map(attrgetter(column.field), records))
 
 
@@ -51,16 +51,16 @@ def arrow_schema(columns: Sequence[Column], *, simulated: bool) -> pa.Schema:
 
 
 _ROWS_PER_BATCH = 500
-"""Converting this many rows of the widest table takes 3 ms, and blocks the other threads
-meanwhile."""
+"""How many rows are converted at once. For the widest table this takes 3 ms, and other threads are
+blocked meanwhile."""
 
 
 class Rows:
-    """Rows of a table, stored as columns in order of arrival; `take` returns them in another order.
+    """Rows of a table, stored as columns in order of arrival; `take` returns them in any order.
 
     Args:
         columns: The columns of the table.
-        kinds: The types of the records that form a row, one record of each type, in this order.
+        kinds: The types of records. A row consists of one record of each type, in this order.
         simulated: Whether the answers are simulated.
 
     Attributes:
@@ -86,7 +86,7 @@ class Rows:
         return self.n - 1
 
     def take(self, places: Sequence[int]) -> pa.Table:
-        """The rows at these places, in the given order."""
+        """The rows with these numbers, in the given order."""
         self.convert()
         # Combine once, not for each call.
         whole = pa.Table.from_batches(self._batches, self.schema).combine_chunks()
@@ -94,7 +94,7 @@ class Rows:
         return whole.take(pa.array(places, pa.int64()))
 
     def convert(self) -> int:
-        """Convert pending rows to columns; return the number of all rows."""
+        """Convert pending rows to columns; return the total number of rows."""
         if self._pending:
             given = list(zip(*self._pending, strict=True))
             arrays = [field_of(column, given[at]) for column, at in self._columns]
@@ -173,7 +173,8 @@ class ParquetTable(Table):
         """Close the temporary file and read back every page.
 
         Raises:
-            ResultsError: The rows, the schema or a page's checksum differ from the written ones.
+            ResultsError: The number of rows or the schema is not as written, or a page does not
+                match its checksum.
         """
         self._file.close()
         verify(self._temporary, self._schema, self._n_rows)
@@ -183,8 +184,8 @@ def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
     """Read a whole Parquet file, one row group in memory at a time.
 
     Raises:
-        ResultsError: Its rows or schema differ, or a page does not match its checksum. Without the
-            check, a flipped byte of a page goes unnoticed.
+        ResultsError: The file does not have this schema and number of rows, or a page does not
+            match its checksum. Without this check, a flipped byte in a page would go unnoticed.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:

@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 
 BASE64_SHIFTS = range(3)
-"""How many bytes of other text precede a secret in its first base64 group. RFC 4648 encodes three
-bytes as four characters, so the base64 form is different for each shift."""
+"""How many bytes of other text can precede a secret in the base64 group in which it begins. RFC
+4648 encodes three bytes as four characters, so the base64 form is different for each shift."""
 _PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
 _BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
 _FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
-"""The backslashes before the first character of a secret: the whole run of them or, in URLs, only
-the last one."""
+"""A pattern for the backslashes before the first character of a secret: all consecutive ones or, in
+URLs, only the last one."""
 _MOST_IN_URL = 32
-"""The maximum number of extra backslashes in a URL before a secret that begins with one."""
+"""The maximum number of extra backslashes before a secret in a URL, if the secret itself begins
+with a backslash."""
 _PERCENT = 0x25
 _ASCII_END = 0x80
 _BYTE_END = 0x100
@@ -41,7 +42,7 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
 
     Args:
         text: Not empty.
-        equals: For some characters, the character that may replace each.
+        equals: For some characters, another character that may appear in its place.
     """
     pieces: list[str] = []
     after_backslashes = False
@@ -65,7 +66,7 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
 
 
 def _first_run(n: int) -> str:
-    """`n` or more backslashes at the beginning of a text."""
+    """A pattern for the first `n` backslashes of a text; it also matches more of them."""
     # A pattern cannot see the beginning of a run in a URL. The search tries each place, so it takes
     # linear time only because the length of the run is bounded.
     in_url = f"(?:{_PERCENT_BACKSLASH}){{{n},{n + _MOST_IN_URL}}}+"
@@ -73,7 +74,7 @@ def _first_run(n: int) -> str:
 
 
 def base64_core(raw: bytes, shift: int) -> str:
-    """The part of `raw`'s base64 that does not depend on the neighbouring bytes.
+    """The part of the base64 form of `raw` that does not depend on the neighbouring bytes.
 
     In the base64 group in which `raw` begins, `shift` other bytes precede it.
 
@@ -84,7 +85,7 @@ def base64_core(raw: bytes, shift: int) -> str:
 
 
 def _escapes(char: str) -> Iterator[str]:
-    """The texts that mean `char` after a backslash."""
+    """Yield patterns for the texts that, after a backslash, represent `char`."""
     code = ord(char)
     if char in _LETTER_OF:
         yield _LETTER_OF[char]
@@ -103,7 +104,7 @@ def _escapes(char: str) -> Iterator[str]:
 
 
 def _spellings(char: str) -> Iterator[str]:
-    """The forms of `char` in URLs, HTML, XML and pytest's JUnit file, and the plain form.
+    """Yield patterns for the forms of `char` in URLs, HTML, XML and JUnit files, and as plain text.
 
     The plain form comes last: `%` is also the beginning of its own escape `%25`.
     """
@@ -124,16 +125,17 @@ def _spellings(char: str) -> Iterator[str]:
 
 
 Utf8 = bytes
-"""Text as bytes; the class below has a method with the name `bytes`."""
+"""UTF-8 text. `Redactor` needs this alias because it has a method with the name `bytes`."""
 MASK = "***"
 MIN_SECRET_LENGTH = 8
 """Shorter values are not masked: they would also match ordinary words and numbers."""
 PIECE_LENGTH = 12
-"""A beginning or end of a secret with at least this length is masked like the whole secret: a
-server or a library may have cut the text. Shorter parts are not masked: if a key begins with an
-ordinary word, that word would disappear."""
+"""The beginning or end of a secret is masked, too, if it is at least this long, because a server or
+a library may have cut the text. Shorter parts are not masked. Otherwise, if a key began with an
+ordinary word, that word would be masked everywhere."""
 _MARKED_LENGTH = MIN_SECRET_LENGTH
-"""The minimum length of a beginning or end next to an ellipsis, which shows that text was cut."""
+"""The minimum length of a beginning or end that is masked next to an ellipsis. The ellipsis shows
+that text was cut."""
 _ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
 _QUOTES = """['"]{0,8}+"""
 # Text that may come between the characters of a secret. No pattern here may scan a run of
@@ -155,9 +157,10 @@ _GAPS = (
         rf"|(?<!\\)\\++{_AFTER_BACKSLASH}|%{_AFTER_PERCENT})+"
     ),
 )
-"""Patterns for gaps in a text whose invisible characters were replaced with blanks (`_blanked`).
-The second pattern is for texts with escapes. It cannot replace the first, because text that looks
-like an escape may be the end of a path before a secret."""
+"""Patterns for gaps, the text that may come between the characters of a secret. They are for text
+whose invisible characters were replaced with blanks (`_blanked`). The second pattern is for texts
+with escapes. The first one is needed there, too, because the end of a path before a secret may look
+like an escape."""
 _ESCAPES = {"\\": rf"\\{_AFTER_BACKSLASH}", "%": f"%{_AFTER_PERCENT}", "\x1b": rf"\x1b\[{_COLOUR}"}
 # Use one pattern for each first character: a fixed character is found three times faster than any
 # of three characters.
@@ -166,21 +169,21 @@ _ESCAPES_IN_BYTES = tuple(
 )
 _HEX = "([2-7][0-9a-fA-F])"
 _compiled = cache(re.compile)
-"""For patterns that few texts need: compiling them at start would cost each process a
-millisecond."""
+"""Compiles a pattern when it is first used. Few texts need these patterns, and compiling them at
+the start would cost each process a millisecond."""
 _SPELLED = (
     rf"(?<!\\)\\++(?:(?:x|u00|U0{{6}}){_HEX}|([!-/:-@\[\]-`{{-~])|(?<=\\\\))"
     rf"|%(?:25)*+{_HEX}|%(?:25)++"
     rf"|&(?:amp;)*+(?:#[xX]0*+{_HEX};|#0*+([0-9]{{2,3}});|(quot|lt|gt|apos);)|&(?:amp;)++"
 )
-"""A printable ASCII character that is escaped, possibly several times in the same way, or the first
-character of an escape."""
+"""A pattern for a printable ASCII character that is escaped, possibly several times in the same
+way. It also matches the escaped first character of another escape, such as `%25` in `%25C3`."""
 _CHAR_OF = {"quot": '"', "lt": "<", "gt": ">", "apos": "'"}
 _MOST_WAYS = 4
-"""The maximum number of nested escapes that are undone: an entity in JSON in a URL has three."""
+"""How many levels of nested escapes are undone. An HTML entity in JSON in a URL has three."""
 _TELLING = rb"(?:2[356]|3[0-9bB]|[46][1-9a-fA-F]|5[0-9aAcC]|7[0-9aA])"
-"""Letters, digits, and the first and last characters of escapes: only escapes of these characters
-can hide a needle."""
+"""A pattern for the hexadecimal codes of letters, digits, and the first and last characters of
+escapes. Only if such a character is escaped can a needle be hidden from the search."""
 _TELLING_NUMBER = rb"0*+(?:3[578]|4[89]|5[0-79]|6[5-9]|[78][0-9]|9[0-27-9]|1[01][0-9]|12[0-2]);"
 _HIDING = (
     (rb"\x", rb"\\x" + _TELLING),
@@ -190,7 +193,7 @@ _HIDING = (
     (b"&", b"&(?:amp;)*+#(?:[xX]0*+" + _TELLING + b"|" + _TELLING_NUMBER + b")"),
 )
 _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Blank characters that Unicode calls letters and symbols."""
+"""Blank characters that Unicode classifies as letters or symbols."""
 _RUN = re.compile("[a-z0-9._~-]+")
 """Characters that are the same in every escaped form."""
 _KEPT = b"abcdefghijklmnopqrstuvwxyz0123456789"
@@ -198,14 +201,14 @@ _PIECE_BYTES, _OVERLAP_BYTES = 1 << 20, 1 << 16
 _LOWER_BYTES = bytes(range(256)).lower()
 _OTHER_BYTES = bytes(set(range(256)) - set(_KEPT) - set(_KEPT.upper()))
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
-"""Only for ASCII, because other letters may become longer in lower case."""
+"""Translates ASCII text to lower case. Other letters may become longer in lower case."""
 
 
 class Redactor:
     """Replaces the secrets that it knows, in each of their usual forms, with `***`.
 
     Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML; hexadecimal; base64.
-    Escapes may be nested and may include every character. Base64 is also found inside a longer
+    Escapes may be nested, and any character may be escaped. Base64 is also found inside a longer
     base64 text such as an `Authorization: Basic` header. Case is ignored. The beginning or end of a
     secret matches, too, if it has at least 12 characters (8 next to an ellipsis). Blanks, control
     characters, invisible characters, combining marks and terminal colours may come between the
@@ -250,11 +253,11 @@ class Redactor:
         return self._redacted(text, squeezed) if self._may_hold_secret(squeezed) else text
 
     def short(self, text: str, most: int) -> str:
-        """The beginning of a foreign text on one line, for messages: without secrets, then cut.
+        """Shorten a text to one line for a message; secrets are removed before it is cut.
 
         Args:
             text: The whole text, or the beginning that `apis.failure` takes from it. A text that
-                was cut in another way may end in a part of a secret that is too short to match.
+                was cut in another way may end with a part of a secret that is too short to match.
             most: The maximum length of the result in characters, > 0.
         """
         return " ".join(self.text(text).split())[:most]
@@ -290,9 +293,9 @@ class _Form:
     """One form of a secret.
 
     Attributes:
-        needles: Short texts to look for first. Every squeezed text that contains the form, its
-            beginning or (plain form only) its end contains one of them. Looking for them in a text
-            of 5 kB takes 2 us; the pattern takes at least 30 us.
+        needles: Short texts to look for first. A text that contains the form, its beginning or
+            (plain form only) its end also contains a needle after it is squeezed (`_squeezed`).
+            Looking for the needles in a text of 5 kB takes 2 us; the pattern takes at least 30 us.
     """
 
     def __init__(self, plain: str, pattern: str, *, coded: bool = True) -> None:
@@ -310,14 +313,14 @@ class _Form:
         return re.compile(self._source, re.IGNORECASE)  # only if needed: 1 ms for a long key
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the places of the whole form; they may overlap."""
+        """Yield the start and end of each occurrence of the whole form; occurrences may overlap."""
         match = self._pattern.search(text)
         while match is not None:
             yield match.span()
             match = self._pattern.search(text, match.start() + 1)
 
     def pieces(self, chars: str) -> Iterator[tuple[int, int]]:
-        """Yield the places of the form's beginning or end in a lower-case text without gaps."""
+        """Yield where the form's beginning or end occurs in a lower-case text without gaps."""
         plain, least = self._plain, self._least
         if len(plain) < MIN_SECRET_LENGTH:
             return
@@ -336,7 +339,10 @@ class _Form:
 
     @cached_property
     def _marked(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
-        """Patterns for shorter beginnings before an ellipsis and shorter ends after one."""
+        """Patterns for a short beginning before an ellipsis, and for a short end after one.
+
+        Short means that it has fewer than `PIECE_LENGTH` characters.
+        """
         plain, most = self._plain, self._least - 1
         beginning = end = ""
         for char in reversed(plain[_MARKED_LENGTH:most]):
@@ -361,7 +367,7 @@ def _forms(secret: str) -> Iterator[_Form]:
 
 
 def _n_common(one: str, other: str) -> int:
-    """The length of the common beginning of two texts."""
+    """The length of the common prefix of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -373,7 +379,7 @@ def _needle(text: str) -> str:
 
 
 def _pieces(data: Utf8) -> Iterator[Utf8]:
-    """Yield all data; if it is large, in overlapping parts, so that squeezed copies are small."""
+    """Yield the data. Large data is split into overlapping parts to keep squeezed copies small."""
     if len(data) <= _PIECE_BYTES:
         yield data
         return
@@ -384,8 +390,8 @@ def _pieces(data: Utf8) -> Iterator[Utf8]:
 def _squeezed(data: Utf8) -> str:
     """Reduce text to its ASCII letters and digits, in lower case.
 
-    If the text contains escapes, the result also contains the same text with its escapes removed,
-    and with its escapes undone.
+    If the text contains escapes, two more versions may follow in the result: one with the escapes
+    removed, and one with the escapes undone.
     """
     text = data.translate(_LOWER_BYTES, _OTHER_BYTES)
     plain, n_escapes = data, 0
@@ -404,9 +410,9 @@ def _squeezed(data: Utf8) -> str:
 
 
 def _unescaped(text: str) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield `text`, then `text` with its ASCII escapes undone, as often as there are new escapes.
+    """Yield `text`, then undo its ASCII escapes and yield the result, while there are escapes left.
 
-    Each version comes with the places in `text` at which its characters begin, and with the end.
+    With each version come the positions in `text` at which its characters begin, and the end.
     """
     starts: Sequence[int] = range(len(text) + 1)
     yield text, starts
@@ -428,7 +434,7 @@ def _unescaped(text: str) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def _meant(match: re.Match[str]) -> str:
-    """The character that an escape means."""
+    """The character that an escape represents."""
     by_x, char, by_percent, by_entity, number, name = match.groups()
     if code := by_x or by_percent or by_entity:
         return chr(int(code, 16))
@@ -438,7 +444,7 @@ def _meant(match: re.Match[str]) -> str:
 
 
 def _blanked(text: str) -> str:
-    """`text` with a blank for each character that is invisible or modifies the previous one."""
+    """`text` with blanks in place of characters that are invisible or modify the previous one."""
     if text.isascii():
         return text
     return text.translate({ord(char): " " for char in set(text) if _is_unseen(char)})
@@ -449,7 +455,7 @@ def _is_unseen(char: str) -> bool:
 
 
 def _without(gap: re.Pattern[str], text: str) -> tuple[str, list[int]]:
-    """`text` in lower case without its gaps, and the place of each remaining character."""
+    """`text` in lower case without gaps, and the position in `text` of each remaining character."""
     kept: list[str] = []
     places: list[int] = []
     at = 0

@@ -1,7 +1,8 @@
 """Copy the episodes of an earlier run to the directory of a new run, to grade them again.
 
-The old records of episodes are copied to the new journal line by line, without grades. So all
-figures about requests and times come from the run that measured them, however often it is graded.
+The records of episodes are copied to the new journal line by line; grades are left out. So all
+figures about requests and times come from the run that measured them, however often its episodes
+are graded.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ if TYPE_CHECKING:
 
 
 def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list[Damage]]:
-    """Copy a run's episodes, and index the episode of each case that is to be graded again.
+    """Copy a run's episodes, and index the episodes that are to be graded: one for each case.
 
     Args:
         run: The earlier run, locked with `run_directory.held`.
         directory: The directory of the new run, with an empty journal.
 
     Returns:
-        The new positions of the indexed episodes, by case id, and the damage in the journal.
+        The new positions of the indexed episodes, by case id, and the damage in the earlier run's
+        journal.
 
     Raises:
-        ResultsError: The journal cannot be read or written.
+        ResultsError: A journal cannot be read or written.
     """
     history = JournalHistory()
     moved: dict[Position, Position] = {}
@@ -90,7 +92,7 @@ def _copy_segment(
 
 
 def as_measured(manifest: Manifest, earlier: Manifest) -> Manifest:
-    """The manifest of a run that grades an earlier one, with the earlier run's measurements."""
+    """Return `manifest` with the facts from `earlier` that describe how its episodes were run."""
     return msgspec.structs.replace(
         manifest, regraded=earlier.run_id, **{name: getattr(earlier, name) for name in _MEASURED}
     )

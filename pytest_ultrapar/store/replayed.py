@@ -1,7 +1,7 @@
-"""The data that a replay needs about the earlier run: its cases and where their episodes are.
+"""The data that a replay needs about the earlier run: its cases and their episodes' positions.
 
 The coordinator looks this up once and writes it to the run's directory. Every process that runs
-cases reads it there. So all processes agree, even if the earlier run was named `latest`.
+cases reads it there. So all processes use the same run, even if the option named it as `latest`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class ReplayedRun(msgspec.Struct, frozen=True):
-    """The earlier run of a replay.
+    """The earlier run, whose answers are replayed.
 
     Attributes:
         directory: The run's directory.
@@ -84,7 +84,7 @@ def read_replayed(directory: Path) -> ReplayedRun | None:
     """The data that `prepare_replay` wrote to a run's directory; None if the run is not a replay.
 
     Raises:
-        ResultsError: It cannot be read.
+        ResultsError: The data cannot be read.
     """
     return read_whole(
         directory / FILE_NAME, ReplayedRun, None, "does not contain the data of a replay"
@@ -103,7 +103,7 @@ class Origins:
         self._alike = by_key((_what_stays(one.case), one) for one in origins)
 
     def find(self, case: Case) -> Origin | str:
-        """Return the case with the same id, or the only case that is the same except for its file.
+        """Return the case with the same id; otherwise the only one that differs just in its file.
 
         Returns:
             The case, or the reason for a miss as a sentence without a full stop.
@@ -123,7 +123,7 @@ class Origins:
 
 
 def _what_stays(case: Case) -> bytes:
-    """A case without its file: only its function, parameters, model and repetition."""
+    """A case's identity apart from its file: its function, parameters, model and repetition."""
     function = case.test.partition("::")[2]
     params = {name: [type(value).__name__, value] for name, value in case.params.items()}
     return msgspec.json.encode([function, params, case.model, case.repeat], order="sorted")

@@ -30,18 +30,20 @@ DEFAULT_PARENT = Path(".ultrapar")
 OUT_OPTION = "--ultrapar-out"
 LATEST = "latest"
 COMPACT_LOCK_NAME = "compact.lock"
-"""Locked by the process that makes the tables. That process may outlive the run's own process."""
+"""The file that is locked by the process that makes the tables. That process may outlive the run's
+own process."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""Do not block if a file with the name of a lock is a pipe."""
+"""The flags for opening a lock file. If the file is a pipe, opening it does not block."""
 JOURNAL_NAME = "journal"
 SPENDING_FILE = "spending.log"
-"""The name of a file in the run directory."""
+"""The file in the run directory with the spending against the run's budgets."""
 SUMMARY_FILE = "summary.json"
-"""The file with the `RunSummary`. It is written after all tables, each time as a new file."""
+"""The file with the `RunSummary`. It is written after all tables and replaced as a whole."""
 
 
 _UNBEGUN = (*PLAN_NAMES, RECOVERED_NAME, CLOCKS_NAME, MANIFEST_NAME, SPENDING_FILE)
-"""Files, apart from the lock and the journal, of a run that stopped before its first episode."""
+"""The files, apart from the lock and the journal, that a run may have written if it stopped before
+its first episode."""
 
 
 def new_run_id(now: datetime) -> str:
@@ -57,7 +59,7 @@ class RunDirectory:
     Attributes:
         path: The absolute path.
         run_id: `<UTC time>-<six hex digits>`; a resumed run keeps it.
-        journal: The directory of the segments; it exists.
+        journal: The directory of the journal's segments; it exists.
     """
 
     def __init__(
@@ -69,8 +71,8 @@ class RunDirectory:
             path: The absolute path.
             run_id: The run's id.
             lock_fd: File descriptor of the locked file.
-            others: Entries that were there before the run and belong to no run; None if the
-                directory did not exist.
+            others: Names of entries that `discard` keeps, because they were there before this
+                session; None if the directory did not exist.
         """
         self._others = others
         self.path = path
@@ -94,9 +96,10 @@ class RunDirectory:
 
         Args:
             out: The directory to use; None creates a new one in `DEFAULT_PARENT`.
-            now: The current time with its zone; becomes part of the run's id.
+            now: The current time with its time zone; it becomes part of the run's id.
             option: The option that gave `out`, for messages.
-            can_be_finished: Whether this kind of run can finish an earlier one.
+            can_be_finished: Whether the error about an earlier run in `out` may suggest finishing
+                that run.
 
         Raises:
             ConfigError: The directory cannot be created or written. Or `out` is not a directory, is
@@ -149,13 +152,13 @@ class RunDirectory:
         return cls(path, run_id, lock_fd, others)
 
     def point_latest(self) -> None:
-        """Make `latest` point here. Call this when the run has cases to run, and not before.
+        """Make `latest` point to this directory. Call this only when the run has cases to run.
 
         Otherwise a session that ends during collection would hide the interrupted run that
         `--ultrapar-resume=latest` is meant to find.
 
         Raises:
-            ResultsError: The link cannot be created; the run itself does not need it.
+            ResultsError: The link cannot be created. The run can continue without it.
         """
         link = DEFAULT_PARENT / LATEST
         temporary = link.with_name(f".{LATEST}.{os.getpid()}")
@@ -174,7 +177,7 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove the files of a run whose session had nothing to run.
 
-        If the directory existed before, it stays with its other files. Idempotent.
+        If the directory existed before, it stays with its other files. Later calls do nothing.
         """
         if self._lock_fd < 0:
             return
@@ -200,7 +203,7 @@ class RunDirectory:
 
 @contextmanager
 def held(run: Path, option: str) -> Iterator[None]:
-    """Lock an earlier run, whose files may be read-only, so that no process writes to it.
+    """Lock an earlier run, so that no process writes to it meanwhile; its files may be read-only.
 
     Args:
         run: The directory of the run.
@@ -242,7 +245,7 @@ def remove_run(run: Path, seen_at: datetime) -> None:
 
     Args:
         run: The directory of the run.
-        seen_at: When the run was selected for removal; a time with its zone.
+        seen_at: When the run was selected for removal, with the time zone.
 
     Raises:
         ConfigError: It is not a run, contains another run, is in use, was used since `seen_at`, or
@@ -289,7 +292,7 @@ def _empty(folder: int) -> None:
 
 
 def remove_latest_link(parent: Path, removed: Collection[Path]) -> None:
-    """Remove `latest` in a folder if it points to one of the removed runs.
+    """Remove the link `latest` from a folder if it points to one of the removed runs.
 
     Args:
         parent: The folder.
@@ -302,10 +305,10 @@ def remove_latest_link(parent: Path, removed: Collection[Path]) -> None:
 
 
 def resolve_run(name: str) -> Path:
-    """The directory of an earlier run: `latest`, a path, or a run's id in `DEFAULT_PARENT`.
+    """Find a run's directory by its name: `latest`, a path, or the id of a run in `DEFAULT_PARENT`.
 
     Raises:
-        ConfigError: There is no such run, or the place cannot be read.
+        ConfigError: There is no such run, or a directory cannot be read.
     """
     if not name:
         refuse(f"the name of a run is empty; {_NAME_ONE}")
@@ -330,12 +333,12 @@ def new_directory(out: Path | None, now: datetime) -> Path:
     """Create a private directory for several runs, and return its absolute path.
 
     Args:
-        out: The directory to use, new or empty; None creates `bench-<UTC time>-<id>` where new runs
-            are created.
-        now: The current time with its zone.
+        out: The directory to use, new or empty; None creates `bench-<UTC time>-<id>` in
+            `DEFAULT_PARENT`.
+        now: The current time with its time zone.
 
     Raises:
-        ConfigError: `out` is not a directory or not empty, or cannot be created.
+        ConfigError: `out` is not a directory, is not empty, or cannot be created.
     """
     path = (DEFAULT_PARENT / f"bench-{new_run_id(now)}" if out is None else out).absolute()
     with cannot(f"use {path} as a directory", option="--out", error=ConfigError):
@@ -378,7 +381,7 @@ class _Named(msgspec.Struct):
 
 
 def _named_by_manifest(path: Path) -> str:
-    """The run's id if its lock is damaged: from the manifest, or the directory's name."""
+    """The id of a run with a damaged lock, from its manifest; without one, the directory's name."""
     try:
         return msgspec.json.decode(read_file(path / MANIFEST_NAME), type=_Named).run_id
     except (OSError, *NOT_THAT_JSON):

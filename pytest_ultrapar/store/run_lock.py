@@ -31,10 +31,10 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def write_holder(lock_fd: int, run_id: str) -> None:
-    """Record in an open lock file that this process holds the run.
+    """Record in an open lock file that this process holds the lock of this run.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     os.ftruncate(lock_fd, 0)
     os.pwrite(lock_fd, msgspec.json.encode(Holder(run_id, os.getpid())) + b"\n", 0)
@@ -44,7 +44,7 @@ def mark_as_run(path: Path, run_id: str) -> None:
     """Mark a directory as a run. Call this last, when the directory contains all files of the run.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The lock file already exists, or cannot be written.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     lock_fd = os.open(path / LOCK_NAME, flags, 0o600)
@@ -55,7 +55,7 @@ def mark_as_run(path: Path, run_id: str) -> None:
 
 
 def run_id_of(path: Path) -> str | None:
-    """Id of the run in a directory; None if the directory is not a run, or is a symbolic link."""
+    """The id of the run in a directory; None if that is not a run's directory or is a symlink."""
     if path.is_symlink() or (path / LOCK_NAME).is_symlink():
         return None
     holder = read_holder(path)

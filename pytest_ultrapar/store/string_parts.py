@@ -1,8 +1,8 @@
-"""Store the long strings of a run's exchanges in `parts/`: each content once, in its own file.
+"""Store the long strings in a run's exchanges in `parts/`: each string once, in its own file.
 
-Any process of a run may be the first to find an image, so all processes write in the same way. They
-write to a temporary file, which then gets its final name. An unfinished file has a temporary name.
-The file name is the digest of the content, so a file that a power loss left incomplete is detected.
+Several processes of a run may store the same string, such as an image, at the same time. So each
+writes to a temporary file, which gets its final name when it is complete. The final name is the
+digest of the content, so a file that a power loss left incomplete is detected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTS_NAME = "parts"
 
 
 class PartWriter:
-    """Stores parts of a run. Call `keep` from one thread; `sync` may be called from any thread.
+    """Stores a run's parts. Call `keep` from a single thread; any thread may call `sync`.
 
     Args:
         run_dir: The run directory.
@@ -39,9 +39,10 @@ class PartWriter:
         self._failure: str | None = None
 
     def keep(self, content: bytes) -> str:
-        """Store a part without its secrets, and return its name.
+        """Remove secrets from a part, store it, and return its name.
 
-        A full disk does not fail the episode: `sync` reports it and ends the run.
+        If the disk is full, the episode continues. The next `sync` raises the error, which ends the
+        run.
         """
         name = part_name(content)
         kept = self._kept.get(name)
@@ -94,7 +95,7 @@ def read_part(run_dir: Path, name: str) -> bytes:
 
     Args:
         run_dir: The run directory.
-        name: The name in the body; hexadecimal digits.
+        name: The part's name as it appears in the body, in hexadecimal digits.
 
     Raises:
         ResultsError: The part does not exist, or is damaged.

@@ -1,4 +1,4 @@
-"""Read the tables of a finished run. This needs pyarrow, so the coordinator never does it."""
+"""Read the tables of a finished run. This needs pyarrow, so the coordinator never does so."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_columns(
         columns: Names of the columns.
         beginning: Also read all columns whose names begin with this text; there may be none.
         of_cases: Case ids. Only the rows of these cases are kept, so a table may be larger than
-            memory; None reads all rows. `columns` must contain `case_id`.
+            memory; `columns` must then contain `case_id`. None keeps all rows.
 
     Raises:
         ResultsError: The table does not exist, cannot be read, or was changed.
@@ -91,7 +91,7 @@ def read_rows(
 
 
 class _Named(msgspec.Struct):
-    """The digests of tables in the summary; earlier versions do not have them."""
+    """The part of the summary with the digests of the tables. Earlier versions wrote no digests."""
 
     digests: dict[str, str] = {}
 
@@ -100,8 +100,8 @@ def _refuse_another(path: Path) -> None:
     """Compare a table with its digest in the run's summary.
 
     Raises:
-        ValueError: They differ. There is no other check for JSON and for the last part of Parquet
-            files.
+        ValueError: The table does not match its digest. No other check would detect a change in a
+            JSON file or in the last part of a Parquet file.
         OSError: The table cannot be read.
     """
     try:

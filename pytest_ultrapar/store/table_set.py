@@ -1,8 +1,8 @@
 """Write the tables of a run to temporary files, and publish them together.
 
 Each table is written next to its final place, closed and read back before any table replaces an
-earlier one. So a reader finds whole tables, all from the same compaction. Readers of Parquet accept
-a flipped byte as a value, so the pages have checksums.
+earlier one. So a reader finds whole tables, all from the same compaction. Without checksums,
+Parquet readers accept a flipped byte as a value, so the pages have checksums.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 CASES_PER_GROUP = 5_000
 TEXT_PER_GROUP = 16 * 2**20
 """A row group ends after `CASES_PER_GROUP` cases, or earlier if it contains this many characters of
-conversation. This limits memory."""
+conversation. This limits the use of memory."""
 TEXT_KEPT = 64 * 2**20
 """How many characters of conversation are kept as columns during a run. The rest is read from the
 journal again when the tables are written."""
@@ -81,7 +81,7 @@ _OF_NO_PLAN = SimpleNamespace(model=None, suite=None)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind == "string"))
-"""Count all texts of a message, because other texts may be longer than its content."""
+"""Returns all texts in a message. All count, because others may be longer than the content."""
 
 
 class StoredEpisode(NamedTuple):
@@ -90,9 +90,9 @@ class StoredEpisode(NamedTuple):
     Attributes:
         position: Its position in the journal.
         row: Its row among the kept episodes.
-        requests: The range of its requests in the log of requests.
-        attempts: Its rows of `attempts`.
-        messages: Its rows of `transcripts`; None if these rows are not kept.
+        requests: The range of its requests in the `RequestLog`.
+        attempts: Its rows in `attempts`.
+        messages: Its rows in `transcripts`; None if these rows are not kept in memory.
         n_characters: The number of characters in its conversation.
     """
 
@@ -109,10 +109,10 @@ class Ended(NamedTuple):
 
     Attributes:
         number: The number of the planned case; -1 if it is not planned.
-        grade: The grade that is used; None for a case without a row in `results`.
-        episodes: All readable episodes, in the order of their ends.
-        graded: The episode that was graded, if it is one of them.
-        row: The row of `graded`, or of its substitute.
+        grade: The grade that counts; None for a case without a row in `results`.
+        episodes: All readable episodes, in the order in which they ended.
+        graded: The episode that was graded; None if it is not among `episodes`.
+        row: The row of `graded` or, without one, of its substitute.
     """
 
     number: int
@@ -123,7 +123,7 @@ class Ended(NamedTuple):
 
 
 class TableSet:
-    """Takes episodes in any order, and makes `results`, `attempts` and `transcripts`.
+    """Makes the rows of `results`, `attempts` and `transcripts`; takes episodes in any order.
 
     Args:
         manifest: The manifest of the run.
@@ -132,11 +132,11 @@ class TableSet:
 
     Attributes:
         params: As given.
-        n_maybe_billed: Requests so far that got no answer but may have been billed.
-        prices: The cost of requests so far.
-        replayed: How many stored answers were used so far, by `Attempt.replayed`.
-        n_resumed: Interrupted conversations so far that continued from their answers.
-        n_strayed: Interrupted conversations so far that sent a different request when they
+        n_maybe_billed: How many requests so far got no answer but may have been billed.
+        prices: The cost of the requests so far.
+        replayed: How many stored answers were used so far, for each value of `Attempt.replayed`.
+        n_resumed: How many interrupted conversations so far continued from their stored answers.
+        n_strayed: How many interrupted conversations so far sent a different request when they
             continued.
         roles: The requests to roles so far.
     """
@@ -159,7 +159,7 @@ class TableSet:
         self.clear()
 
     def clear(self) -> None:
-        """Drop all rows, but keep the sums."""
+        """Drop all rows, but keep the counts and costs."""
         pa.default_memory_pool().release_unused()
         rows = partial(Rows, simulated=self._manifest.simulated)
         self._episodes = rows(KEPT_COLUMNS, Spent, EpisodeEnded, Charged, Placed)
@@ -170,7 +170,7 @@ class TableSet:
 
     @property
     def n_requests(self) -> int:
-        """Requests sent so far."""
+        """The number of requests sent so far."""
         return self._n_attempts - sum(self.replayed.values())
 
     def add_episode(
@@ -182,7 +182,7 @@ class TableSet:
             case: Its case; None if the case is no longer planned.
             position: Its position in the journal.
             episode: The record of the episode.
-            requests: The range of its requests in the log of requests.
+            requests: The range of its requests in the `RequestLog`.
         """
         manifest, attempts, prices = self._manifest, episode.attempts, self.prices
         place = placed(manifest, episode)
@@ -231,7 +231,7 @@ class TableSet:
         said: Sequence[Column],
         read: Callable[[Position], EpisodeEnded | None],
     ) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """Return the rows of some cases in `results`, `attempts` and `transcripts`."""
+        """Return the rows of these cases for `results`, `attempts` and `transcripts`."""
         return (
             self._result_rows(group, said),
             self._attempts.take(
@@ -243,16 +243,16 @@ class TableSet:
     def add_without_episode(self, grade: Grade, *, had_episode: bool) -> int:
         """Keep a substitute for a graded episode, and return its row.
 
-        If the case had no episode (skipped by a mark), its times are zero, both timestamps come
-        from its grade, and the names of its lane are empty. If it had an episode whose record can
-        no longer be read, all these values are null.
+        If the case had no episode (because a mark skipped it), its times are zero, both timestamps
+        come from its grade, and the fields that name its lane are empty. If it had an episode whose
+        record can no longer be read, all these values are null.
         """
         spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
         place = placed(self._manifest, grade)
         return self._episodes.add(UNREADABLE if had_episode else spent, grade, UNKNOWN, place)
 
     def plan(self, cases: Sequence[Case]) -> None:
-        """Set the cases that rows refer to by their numbers, from 0."""
+        """Set the planned cases. Rows refer to them by number, from 0."""
         # Make several parts, since one text column can hold at most 2 GiB.
         starts = range(0, max(1, len(cases)), CASES_PER_GROUP)
         self._cases = [self._of_plan(cases[at : at + CASES_PER_GROUP]) for at in starts]
@@ -314,13 +314,13 @@ class TableSet:
 
 
 class TableFiles:
-    """`results`, `attempts` and `transcripts` while they are written to temporary files.
+    """The tables `results`, `attempts` and `transcripts`, first written to temporary files.
 
     Args:
         run_dir: The directory for the tables.
         manifest: The manifest of the run.
-        params: From `parameter_columns`.
-        said: From `grade_columns`.
+        params: The columns from `parameter_columns`.
+        said: The columns from `grade_columns`.
     """
 
     def __init__(
@@ -345,10 +345,10 @@ class TableFiles:
         """Write the rows of some cases.
 
         Args:
-            rows: The set with the rows.
-            cases: In the order of their rows.
+            rows: The set that contains the rows.
+            cases: The cases, in the order in which their rows are written.
             read: Returns an episode from the journal, or None if it can no longer be read.
-            written: Called before each row group with the number of cases written.
+            written: Called before each row group, with the number of cases written so far.
         """
         n_written = 0
         for group in _groups(cases):
@@ -362,7 +362,7 @@ class TableFiles:
         """Read back all tables, publish them together, and return their paths.
 
         Raises:
-            ResultsError: A table does not contain the written rows; no table was published.
+            ResultsError: A table does not contain the written rows. Then no table is published.
         """
         for table in self._tables:
             table.finish()
@@ -377,7 +377,7 @@ class TableFiles:
 
 
 def _groups(cases: Iterable[Ended]) -> Iterator[list[Ended]]:
-    """The cases of each row group."""
+    """Yield the cases in each row group."""
     group: list[Ended] = []
     n_results = n_characters = 0
     for case in cases:
@@ -391,7 +391,7 @@ def _groups(cases: Iterable[Ended]) -> Iterator[list[Ended]]:
 
 
 def write_histories(run_dir: Path, manifest: Manifest) -> list[Path]:
-    """Write `limits` and `pauses` of a run if they have rows; return the paths of these files.
+    """Write the tables `limits` and `pauses`, each only if it has rows, and return their paths.
 
     Raises:
         ResultsError: A table does not contain the written rows.
@@ -442,7 +442,7 @@ class _JsonLinesTable(Table):
         """Close the temporary file and read every line of it back.
 
         Raises:
-            ResultsError: It does not contain as many rows as were written.
+            ResultsError: The file does not contain as many rows as were written.
         """
         self._file.close()
         decode = msgspec.json.Decoder(dict[str, object]).decode

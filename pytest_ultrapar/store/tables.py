@@ -3,8 +3,8 @@
 A column is a field of a record, with its name and type. The fields come from `Attempt` for
 `attempts`, from `TurnMessage` for `transcripts`, from `LimitChange` for `limits`, and from
 `LanePause` for `pauses`. Each table also has a few columns that name the run and case of a row.
-`results` joins the case, its grade and its episode. A new field of `Attempt` is a new column. The
-order of existing columns is part of the format and does not change.
+A row of `results` combines a case with its grade and its episode. A field added to `Attempt` adds a
+column. The order of existing columns is part of the format and does not change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
 """`timestamp` is microseconds since the epoch, UTC."""
 SIMULATED_KEY = "ultrapar.simulated"
-"""Key in the tables' own metadata with the value `true` or `false`."""
+"""The key, in a table's metadata, that tells whether the run was simulated (`true` or `false`)."""
 TABLES = ("results", "attempts", "transcripts", "limits", "pauses")
 _INT64_BOUND = 2**63
 _KINDS: dict[object, Kind] = {
@@ -107,7 +107,7 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
 
 
 def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column, ...]:
-    """Insert columns of another record where they were in earlier versions."""
+    """Insert columns of another record after the column `after`, as earlier versions did."""
     at = [column.name for column in columns].index(after) + 1
     return (*columns[:at], *more, *columns[at:])
 
@@ -123,19 +123,21 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         n_attempts: How many requests were sent to the case's own model, including failed requests,
             but excluding replayed requests. For a resumed episode, the earlier requests whose
             answers it used are included.
-        n_turns: How many times `llm.chat` was called, or how many requests SDKs sent instead.
+        n_turns: How many requests the episode made to the case's own model: calls of `llm.chat`,
+            and requests from SDKs. Further attempts at a request are not counted.
         tokens_in: The number of tokens in all prompts; null if the provider does not report them.
         tokens_out: The number of tokens in all answers; null if the provider does not report them.
         queue_wait_s: The total time spent waiting for seats, including the time before
             `started_at`.
         rate_wait_s: The total time spent waiting for rates and pauses, including the time before
             `started_at`.
-        backoff_s: The total time spent waiting before further attempts.
-        service_s: `duration_s` excluding waiting, back-off and refused requests.
-        duration_s: The time from the episode's first lease to its end; for a resumed episode, from
-            its continuation. The latencies in the summary are these times.
-        started_at_us: When the episode got its first lease, UTC; for a resumed episode, the first
-            lease of its first try. Without a lease, when the case was given up or skipped.
+        backoff_s: The total time spent waiting before failed requests were tried again.
+        service_s: `duration_s` minus the time for waiting, back-off and refused requests.
+        duration_s: The time from the episode's first lease to its end. For a resumed episode, it is
+            counted from the continuation. The latencies in the summary are these times.
+        started_at_us: When the episode got its first lease, UTC; for a resumed episode, when its
+            first try got its first lease. If there was no lease: when the case was given up or
+            skipped.
         ended_at_us: When the episode ended, UTC.
         provider: The provider of the last request to the case's own model; may be empty.
         instance: The instance of the last request to the case's own model.
@@ -173,8 +175,9 @@ class Charged(msgspec.Struct, frozen=True):
     """The cost of requests in `results` and `attempts`.
 
     Attributes:
-        cost: The cost in the manifest's `currency`, excluding requests that got no answer and, in
-            `results`, requests to roles. Null if a price or the tokens of an answer are unknown.
+        cost: The cost in the `currency` of `manifest.json`. It excludes requests that got no answer
+            and, in `results`, requests to roles. Null if a price or the number of tokens in an
+            answer is unknown.
         units: The same cost in units (`pool.money`).
     """
 
@@ -186,15 +189,14 @@ class Placed(msgspec.Struct, frozen=True):
     """The host column of `results`, `attempts`, `limits` and `pauses`.
 
     Attributes:
-        host: The name of the host, in a run on several hosts or in several shards; null in other
-            runs.
+        host: The name of the host, if the run has several hosts or shards; otherwise null.
     """
 
     host: str | None = None
 
 
 def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
-    """The host: in a merged run from the record, otherwise from the manifest."""
+    """The host, from the record if the run was merged, otherwise from the manifest."""
     return Placed(record.host or manifest.host)
 
 
@@ -285,7 +287,7 @@ UNKNOWN = Charged()
 
 
 EPISODE_COLUMNS = columns_of(Spent)
-"""The columns of `results` from the graded episode."""
+"""The columns of `results` that come from the graded episode."""
 KEPT_COLUMNS = (
     *EPISODE_COLUMNS,
     *columns_of(EpisodeEnded, "worker"),
@@ -293,7 +295,7 @@ KEPT_COLUMNS = (
     *columns_of(Placed),
     *columns_of(Spent, "first_send_s", "end_s", "sent_in", "sent_out", "value"),
 )
-"""The columns kept for each episode, in case it is the graded one."""
+"""The columns kept for each episode, in case it turns out to be the graded one."""
 ATTEMPTS_COLUMNS = (
     _with(
         (
@@ -372,8 +374,8 @@ COLUMNS = {
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     """A column for each `meta.<name>` and `param.<name>` of the suite, sorted by name.
 
-    A column's kind depends on all its values: `bool`, `int64`, `double` (including mixed numbers)
-    or `string`.
+    A column's kind depends on all its values: `bool`, `int64`, `double` (also for a mixture
+    of integers and floats) or `string`.
     """
     values: dict[str, set[Kind]] = defaultdict(set)
     for case in cases:
@@ -385,7 +387,7 @@ def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
 
 
 def case_values(case: Case) -> dict[str, Scalar]:
-    """The values of a case in the columns of `parameter_columns`, by their names."""
+    """The values of a case in the columns of `parameter_columns`, by the names of the columns."""
     return {f"param.{name}": value for name, value in case.params.items()} | case.said
 
 
@@ -398,13 +400,13 @@ def grade_columns(names: Iterable[str]) -> tuple[Column, ...]:
 
 
 def grade_values(grade: Grade) -> dict[str, str | float]:
-    """`label.<name>` and `score.<name>` of a grade."""
+    """The labels and scores in a grade, by their columns: `label.<name>` and `score.<name>`."""
     labels: dict[str, str | float] = {f"{LABEL}{name}": text for name, text in grade.labels.items()}
     return labels | {f"score.{name}": value for name, value in grade.scores.items()}
 
 
 def fit(value: Scalar, kind: Kind) -> Scalar:
-    """A parameter's value in the type of its column; in a mixed column it becomes text."""
+    """A parameter's value in the type of its column; in a `string` column it becomes text."""
     if value is None or kind in {"bool", "int64"}:
         return value
     if kind == "double":

@@ -15,14 +15,14 @@ NO_SERVICE = frozenset({"rate", "unsent"})
 
 
 class Span(NamedTuple):
-    """The time from an episode's first send to its end, in monotonic seconds of the host."""
+    """The time from an episode's first send to its end, on the host's monotonic clock."""
 
     first_send_s: float
     end_s: float
 
 
 def total_tokens(counts: Iterable[int | None]) -> int | None:
-    """The sum; None if no answer reported a number."""
+    """The sum of token counts; None if no answer reported a count."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -37,12 +37,12 @@ def is_completed(outcome: Outcome, n_attempts: int) -> bool:
 
 
 class MeasuredPart(NamedTuple):
-    """The part of a run that its makespan covers; its completed cases are timed.
+    """The part of a run that the makespan covers. The completed cases in this part are timed.
 
     Attributes:
-        from_us: Microseconds since the epoch; earlier episodes belong to a part of the run that was
-            interrupted.
-        serial_sample: Ids of the cases that first ran one at a time.
+        from_us: When this part began, in microseconds since the epoch. Episodes that began earlier
+            belong to a part of the run that was interrupted.
+        serial_sample: Ids of the cases that ran one at a time, before all others.
         is_nothing: Whether the run has no measured times, as in a replay.
     """
 

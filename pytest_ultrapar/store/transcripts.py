@@ -1,8 +1,8 @@
 """Read messages from exchanges: the new messages of each request, followed by its answer.
 
-Requests are read through the fields in which APIs put messages. Whole answers in the form of chat
-completions keep all fields of a message. All other answers, and all streams, are read with the
-reader of their own API.
+Requests are read through the fields in which APIs put messages. If an answer is a whole chat
+completion, all fields of its messages are kept. All other answers, and all streams, are read with
+the reader for their own API.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _PLAIN = frozenset({"role", "content"})
 _MOST_SHOWN = 64 * 1024
 """How many bytes of an unreadable body are shown."""
 _LOOKED_AT = 1024
-"""How many bytes of a part are checked: base64 contains neither spaces nor backslashes, but other
-text does."""
+"""How many bytes of a part are checked for spaces and backslashes: base64 contains neither, but
+other text does."""
 
 
 def conversation(run_dir: Path, episode: EpisodeEnded) -> Sequence[TurnMessage]:
@@ -57,8 +57,8 @@ def conversation(run_dir: Path, episode: EpisodeEnded) -> Sequence[TurnMessage]:
     If a part is not text, or cannot be read, its name is shown instead of its content.
 
     Args:
-        run_dir: The directory of its run.
-        episode: The record in the journal.
+        run_dir: The directory of the episode's run.
+        episode: The episode's record in the journal.
     """
     if not episode.exchanges:
         return episode.messages
@@ -79,7 +79,7 @@ def _shown_part(run_dir: Path, name: str) -> bytes:
 def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[TurnMessage]:
     """The conversations of an episode, with its model and with each role, in the order of turns.
 
-    Messages that a request repeats from the previous one of its conversation are left out.
+    Messages that a request repeats from the previous request in its conversation are left out.
 
     Args:
         exchanges: The exchanges in the journal.

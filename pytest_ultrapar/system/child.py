@@ -34,7 +34,7 @@ _SHOWN_BYTES = 4096
 
 
 class Child:
-    """A child process. It ends at `stop`, or when this process ends for any reason.
+    """A child process. It ends when `stop` is called, or when this process ends for any reason.
 
     Attributes:
         module: The module that the process runs.
@@ -64,7 +64,7 @@ class Child:
         Args:
             module: The full name of a module in this package.
             arguments: The command-line arguments. Never put secrets here.
-            stdin: The first bytes on its standard input. The pipe stays open.
+            stdin: The first bytes on the child's standard input. The pipe stays open.
             environ: The environment; None means the environment of this process.
             cwd: The working directory; None means the directory of this process.
             inherited: File descriptors that stay open in the child.
@@ -112,8 +112,8 @@ class Child:
         """Wait for the first line that the child prints, and return it.
 
         Raises:
-            UltraparError: The child ended before that, or took longer than `READY_S`. The message
-                contains its standard error, and the child is stopped.
+            UltraparError: The child ended before it printed a line, or took longer than `READY_S`.
+                The message contains the child's standard error, and the child is stopped.
         """
         assert self._process.stdout is not None
         try:
@@ -156,7 +156,7 @@ class Child:
         return self._said
 
     def stop(self) -> None:
-        """Close the child's input so that it ends; kill it after `STOP_S`. Idempotent."""
+        """Close the child's input so that the child ends; kill it after `STOP_S`. Idempotent."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ class Child:
 def run_child(module: str, *arguments: str) -> bytes:
     """Run `python -m MODULE ARGUMENTS` and return its output.
 
-    Use it for modules that import pyarrow, which takes 50 MB in a process.
+    Use it for modules that import pyarrow, which adds 50 MB to the memory of a process.
 
     Args:
         module: The full name of a module in this package.

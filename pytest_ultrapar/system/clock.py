@@ -1,8 +1,8 @@
 """Read time. No other module reads it: pure code gets `now_s`, and all other code a `Clock`.
 
-If a test fakes the clock, the clocks of the run do not change. This module looks its functions up
-when it is imported. It uses clocks that libraries for fake time do not replace: freezegun does not
-know `clock_gettime`, and time-machine fakes only `CLOCK_REALTIME`.
+A test that fakes the time does not affect the clocks of the run. This module looks up its functions
+when it is imported. Libraries for fake time do not replace its clocks: freezegun does not know
+`clock_gettime`, and time-machine fakes only `CLOCK_REALTIME`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Clock(Protocol):
 
 
 def boot_s() -> float:
-    """Return the seconds since boot, including sleep: the time of `MonotonicClock`."""
+    """Return the seconds since boot, including sleep: the time on `MonotonicClock`."""
     return clock_gettime(CLOCK_BOOTTIME)
 
 
@@ -77,11 +77,11 @@ class CpuWaits:
             self._fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def total_s(self) -> float:
-        """Return the seconds so far; 0 if the kernel does not report them. Takes 3 us."""
+        """Return the seconds waited so far; 0 if the kernel does not report them. Takes 3 us."""
         return 0.0 if self._fd is None else int(Disk.pread(self._fd, 64, 0).split()[1]) / 1e9
 
     def close(self) -> None:
-        """Close the file. Call this once, at the end."""
+        """Close `schedstat`. Call this once, at the end."""
         if self._fd is not None:
             os.close(self._fd)
 
@@ -103,7 +103,7 @@ def cpu_use(pid: int) -> tuple[float, float]:
 
 
 def utc_now_us() -> int:
-    """Return microseconds since the epoch, for display only: not for limits or durations."""
+    """Return microseconds since the epoch, for display only, not for limits or durations."""
     return int(wall_s() * 1e6)
 
 

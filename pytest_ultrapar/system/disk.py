@@ -1,4 +1,4 @@
-"""Functions of `os` that write a run's records, bound at import: a test may fake them later."""
+"""The functions of `os` that write a run's records, kept at import: a test may fake `os` later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class Disk:
-    """Functions of `os`. pyfakefs does not replace functions that are in a class."""
+    """The functions of `os`, in a class because pyfakefs does not replace functions in classes."""
 
     close, fdatasync, fstat, mkdir = os.close, os.fdatasync, os.fstat, os.mkdir
     open_fd, pread, replace, stat, write = os.open, os.pread, os.replace, os.stat, os.write

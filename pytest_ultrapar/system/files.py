@@ -2,7 +2,7 @@
 
 The order matters: sync the content, then rename the file, then sync the directory. A file that was
 renamed before its sync may be empty after a power failure. If the directory was not synced, the old
-file may return.
+file may reappear.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ M = TypeVar("M")
 def cannot(
     do: str, advice: str = "", *, option: str = "", error: type[UltraparError] = ResultsError
 ) -> Iterator[None]:
-    """Turn an `OSError` about a file into one sentence: `cannot <do>: <why>`.
+    """Turn an `OSError` in the block into an error with one sentence: `cannot <do>: <why>`.
 
     Args:
-        do: The action. If this text does not name the file that the error is about, the message
-            does.
+        do: The action. If this text does not name the file that the error is about, the file's name
+            is added to the message.
         advice: Text to append to the sentence.
         option: The option that named the file. The sentence begins with the option.
         error: The class to raise.
@@ -108,7 +108,7 @@ def replace_content(path: Path, content: bytes, temporary: Path) -> None:
 
     Raises:
         OSError: The file cannot be written, synced or moved. The caller must then remove
-            `temporary`. If the process is killed, the next call overwrites that file.
+            `temporary`. If the process is killed before that, the next call overwrites it.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
@@ -142,7 +142,10 @@ def with_checksum(text: bytes) -> bytes:
 
 
 def is_changed(text: bytes) -> bool:
-    """Whether a text was changed after `with_checksum`. Earlier versions wrote no checksum."""
+    """Whether a text was changed after `with_checksum`.
+
+    Always false for a text without a checksum, such as earlier versions wrote.
+    """
     rest = b"{" + text[len(with_checksum(b"")) :]
     return text.startswith(_SUMMED) and text != with_checksum(rest)
 
@@ -194,7 +197,7 @@ def read_file(path: Path | str) -> bytes:
     """Return the content of a regular file.
 
     Raises:
-        OSError: As for `open_file`.
+        OSError: As in `open_file`.
     """
     with open_file(path) as file:
         return file.read()

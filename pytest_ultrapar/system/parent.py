@@ -32,7 +32,7 @@ def tell_parent(line: bytes) -> None:
 
 
 def answer_parent(answer: Callable[[], bytes]) -> int:
-    """Print the answer or the error for `run_child` in the parent, and return the exit code."""
+    """Print the answer or the error, which the parent's `run_child` reads; return the exit code."""
     try:
         said = answer()
     except UltraparError as error:
@@ -43,9 +43,9 @@ def answer_parent(answer: Callable[[], bytes]) -> int:
 
 
 async def parent_gone() -> None:
-    """Return when the standard input ends, at SIGTERM, or when this process has another parent.
+    """Return at the end of the standard input, at SIGTERM, or when this process has a new parent.
 
-    Call it on the event loop on which the process serves.
+    Call this function on the event loop on which the process serves.
     """
     import asyncio  # noqa: PLC0415 - only processes that serve need it
     import signal  # noqa: PLC0415
@@ -76,7 +76,7 @@ def line_from_parent(within_s: float) -> bytes | None:
         within_s: How long to wait for the line, in seconds.
 
     Returns:
-        The line; empty if the parent has ended, None if it wrote nothing in that time.
+        The line; empty if the parent has ended, None if the parent wrote nothing in that time.
     """
     if not _has_parent():
         return b""
@@ -92,5 +92,5 @@ def _next_byte() -> bytes:
 
 
 def _has_parent() -> bool:
-    """Whether the parent is alive. Also true if a person started this process."""
+    """Whether the parent is alive; always true if a person started this process."""
     return os.environ.get(PARENT_PID) in {None, str(os.getppid())}

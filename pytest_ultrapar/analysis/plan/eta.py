@@ -1,12 +1,12 @@
 """Estimate when a run in progress ends. All functions are pure.
 
-As in a plan, the remaining requests are a load on the limits (`load.limit_loads`). The estimated
-end is the time when the slowest limit has served its load, if the limit continues to be used as it
-was recently.
+As in a plan, the remaining requests are treated as a load on the limits (`load.limit_loads`). The
+run is expected to end when the slowest limit has served its load. It is assumed that this limit
+will be used as much as it was recently.
 
-The coordinator computes this twice a second while cases are running. The survival estimator is
-implemented here, not taken from scipy, because loading scipy would delay the first cases by up to a
-second and take 50 MB.
+The coordinator computes the estimate twice a second while cases are running. The survival estimator
+is implemented here, not taken from scipy, because loading scipy would delay the first cases by up
+to a second and take 50 MB.
 """
 
 from __future__ import annotations
@@ -30,29 +30,31 @@ if TYPE_CHECKING:
 
 
 class Survival:
-    """A distribution of lengths. For some of them, only a lower bound is known.
+    """A distribution of lengths, such as the times of requests, some of which are still in flight.
 
-    Early in a run, only short requests have ended, so their mean would be too small. A mean that
-    treats requests in flight as if they ended now would also be too small.
+    Only a lower bound is known for a length that has not ended. Early in a run, only short requests
+    have ended, so their mean would be too small. The mean would also be too small if requests in
+    flight were counted as if they ended now.
 
     Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). Beyond
-    the longest observed length, two things are assumed: lengths end at the overall mean rate, and
-    no length is more than twice the longest observed one. This maximum is useful if all lengths are
-    similar, because at first only a few of them have ended.
+        the longest observed length, two things are assumed: lengths end at the overall mean rate,
+        and no length is more than twice the longest observed one. If all lengths are similar, only
+        a few of them have ended at first. Without this maximum, the estimate would then be far too
+        high.
     """
 
     def __init__(self, ended: Mapping[float, int], under_way: Mapping[float, int]) -> None:
         """Build the distribution from counts.
 
         Args:
-            ended: For each length > 0, how many have ended with this length.
-            under_way: For each length, how many have reached it and have not ended.
+            ended: For each length > 0, how many requests or episodes have ended with this length.
+            under_way: For each length, how many have reached this length and have not ended yet.
         """
         self._steps: list[tuple[float, float]] = []
         n_left = sum(ended.values()) + sum(under_way.values())
         n_ended = sum(ended.values())
         self.is_known = n_ended > 0
-        """Whether anything has ended. Otherwise nothing can be estimated."""
+        """Whether anything has ended. Until then, nothing can be estimated."""
         exposure = sum(length * n for part in (ended, under_way) for length, n in part.items())
         longest = max((*ended, *under_way), default=0.0)
         self._tail = min(exposure / n_ended, longest) if n_ended else 0.0
@@ -87,13 +89,14 @@ def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[
 
 
 LEAST_USE = 0.001
-"""If the binding limits were used less than this, too few requests were sent for an estimate."""
+"""If a smaller share of the binding limits than this was used, too few requests were sent for an
+estimate."""
 _UNEVEN_END = 0.5
-"""How long the end of a run takes, when not all seats are used, as a share of a mean episode. This
-was tested on simulated runs (`tests/unit/test_plan_eta.py`)."""
+"""The time at the end of a run during which some seats are free, as a share of the mean time of an
+episode. This value was tested on simulated runs (`tests/unit/test_plan_eta.py`)."""
 _ALIKE = 0.1
-"""If the times of limits differ by a smaller share than this, they are treated as equal, because
-the difference is only due to chance."""
+"""Limits are treated as equally slow if the times that they need for their loads differ by less
+than this share. Such a difference is only due to chance."""
 
 
 class ToAsk(msgspec.Struct, frozen=True):
@@ -103,8 +106,9 @@ class ToAsk(msgspec.Struct, frozen=True):
         cases: For each model, how many cases still need an episode.
         n_recovered: How many cases already have an episode that ended in an earlier session.
         lanes: The lanes of the run.
-        limits: The limits on the paths of these lanes, as declared in the pool.
-        restricted: Whether rules of the mode or the assignment keep episodes from free lanes.
+        limits: The limits that apply to these lanes, as declared in the pool.
+        restricted: Whether a rule of the mode or the assignment may keep an episode from using a
+            free lane of its model.
     """
 
     cases: Mapping[str, int]
@@ -115,12 +119,12 @@ class ToAsk(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """How much the lanes were used up to one moment.
+    """How much the lanes had been used up to one moment of a run.
 
     Attributes:
         now_s: The moment, in monotonic seconds.
-        requests: For each lane, how many leases were granted.
-        busy_s: For each lane, how long these leases lasted together, in seconds.
+        requests: For each lane, how many leases had been granted.
+        busy_s: For each lane, how long these leases had been in use in total, in seconds.
     """
 
     now_s: float
@@ -129,7 +133,7 @@ class Used(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: BrokerStatus) -> Used:
-        """Make this from the broker's current counts."""
+        """Return the use up to now, from the broker's current counts."""
         return cls(
             status.now_s,
             {lane.lane: lane.granted for lane in status.lanes},
@@ -138,17 +142,18 @@ class Used(msgspec.Struct, frozen=True):
 
 
 MOST_LOOKS = 32
-"""The maximum number of samples that are kept from the second half of the run so far."""
+"""The time between two samples is at least half of the run's time so far, divided by this
+number."""
 
 
 class UseSamples(msgspec.Struct, frozen=True):
-    """Samples of how much the lanes were used, up to several moments of a run.
+    """Samples of how much a run's lanes had been used, taken at several moments.
 
     Attributes:
         started_s: The last known moment at which no lease had been granted yet.
         used: The samples, oldest first, from slightly more than the second half of the run so far.
-            Older samples are dropped, because the pace changes when models are finished, limits are
-            discovered, or lanes come and go.
+            Older samples are dropped, because the pace changes when a model has no cases left, a
+            limit is discovered, or lanes come and go.
     """
 
     started_s: float
@@ -156,11 +161,11 @@ class UseSamples(msgspec.Struct, frozen=True):
 
     @classmethod
     def at(cls, now_s: float) -> UseSamples:
-        """Begin with the sample before the first lease."""
+        """Begin at a moment before the first lease, with a sample without any use."""
         return cls(now_s, (Used(now_s, {}, {}),))
 
     def then(self, status: BrokerStatus) -> UseSamples:
-        """Return the samples with a later one added if it is due, and with old ones dropped."""
+        """Return the samples with a new one if it is due, and without those that are too old."""
         if not any(lane.granted for lane in status.lanes):
             return UseSamples.at(status.now_s)
         window_s = (status.now_s - self.started_s) / 2
@@ -173,7 +178,7 @@ class UseSamples(msgspec.Struct, frozen=True):
 
     @property
     def since(self) -> Used:
-        """The sample from which the pace is measured."""
+        """The oldest sample: the pace is measured from its moment until now."""
         return self.used[0]
 
 
@@ -196,7 +201,10 @@ assumed to be about 0.75."""
 
 
 class EndEstimates:
-    """Collects estimates of the end of a run, from the second half of the run so far."""
+    """Collects estimates of when a run ends.
+
+    Only those from the second half of the time since the first estimate are kept.
+    """
 
     def __init__(self) -> None:
         self._said: list[tuple[float, float]] = []
@@ -213,19 +221,19 @@ class EndEstimates:
             self._said = self._said[::2] + self._said[-1:]
 
     def interval(self, now_s: float, eta: Eta, n_ended: int) -> tuple[float, float]:
-        """Return the earliest and latest time when the run will probably end, in seconds from now.
+        """Return the earliest and the latest probable end of the run, in seconds from now.
 
-        The run ends with its last episode. The spread of recent estimates shows how uncertain the
-        effect of limits and clients is. The uncertainty about the remaining cases is taken to be
-        the standard error of a mean over the cases that have ended.
+        The end of the run is the end of its last episode. The spread of recent estimates shows the
+        uncertainty about the effects of limits and clients. For the remaining cases, the
+        uncertainty is taken to be the standard error of a mean over the cases that have ended.
 
         Args:
-            now_s: When `eta` was made and passed to `note`, in monotonic seconds.
+            now_s: The time at which `eta` was made, as passed to `note`, in monotonic seconds.
             eta: The estimate.
             n_ended: How many episodes have ended.
 
-        Source: the standard error of a mean; the rest is a rule that was tested on simulated runs
-            of ten shapes (`tests/unit/test_plan_eta.py`).
+        Source: the standard error of a mean; the rest is a rule that was tested on ten kinds of
+            simulated runs (`tests/unit/test_plan_eta.py`).
         """
         ends_s = [end_s - now_s for _, end_s in self._said]
         margin_s = _OF_FEW * eta.seconds / math.sqrt(max(1, n_ended))
@@ -238,9 +246,9 @@ class _Left(NamedTuple):
     Attributes:
         requests: How many requests have not been sent yet.
         service_s: How long a request takes on average, in seconds.
-        in_flight_s: How many more seconds the requests in flight take in total.
-        longest_s: How many more seconds the open episode with the most work left takes.
-        episode_s: How long all requests of an episode take together on average, in seconds.
+        in_flight_s: How many more seconds the requests in flight will take in total.
+        longest_s: How many more seconds are needed for the open episode with the most work left.
+        episode_s: The total time of all requests in an episode, on average, in seconds.
     """
 
     requests: float
@@ -256,8 +264,8 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
     Args:
         to_ask: All the work of the session.
         status: The broker's current status.
-        since: The use at an earlier time. The estimate assumes that limits will be used as they
-            were since then.
+        since: How much the lanes had been used up to an earlier moment. The estimate assumes that
+            limits will be used as much as they have been since that moment.
 
     Returns:
         The estimate; None as long as too little is known.
@@ -287,7 +295,7 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
 def _loads(
     lanes: Sequence[Lane], to_ask: ToAsk, left: Mapping[str, _Left], now: Used
 ) -> list[LimitLoad]:
-    """Return the remaining load of each limit, the slowest first; empty if no limit has a load.
+    """Return the remaining load on each limit, the slowest limit first; empty if there is no load.
 
     Each model's requests are divided among its lanes in the same proportion as its earlier
     requests, or evenly if there are no earlier ones.
@@ -351,14 +359,14 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
 def _in_roles(
     progress: Iterable[ModelProgress], unseen: Mapping[str, int], part: float
 ) -> dict[str, float]:
-    """Estimate how many requests to models in roles remain.
+    """Estimate how many requests to models in roles, such as judges, are still to be sent.
 
-    Each episode is assumed to need as many of them as the ended episodes did on average.
+    Each episode is assumed to need as many such requests as the ended episodes did on average.
 
     Args:
-        progress: The progress of each model that cases run on.
+        progress: The progress of each model on which cases run.
         unseen: For each model, how many episodes have not sent a request yet.
-        part: Which share of these episodes is expected to send requests.
+        part: The share of these episodes that is expected to send any requests.
     """
     found: dict[str, float] = {}
     for one in progress:
@@ -375,7 +383,7 @@ def _in_roles(
 
 
 class _Progress:
-    """How many requests episodes consist of, and how many seconds requests take."""
+    """The distributions of the number of requests per episode and of the seconds per request."""
 
     def __init__(self, progress: Iterable[ModelProgress]) -> None:
         progress = list(progress)
@@ -402,11 +410,12 @@ def _use(
     now: Used,
     since: Used,
 ) -> float:
-    """Return how much these equally slow limits were used since that time, 0 to 1.
+    """Return the share of these equally slow limits that was used from `since` to `now`, 0 to 1.
 
-    Even the use of seats is measured by the number of requests, and not by time. The reason is that
-    the first requests determine the estimated time of a request, and often take longer than later
-    ones. If actual times were used, seats would seem to be unused.
+    Even the use of seats is calculated from the number of requests and their estimated time, not
+    from actual times. The first requests of a run determine this estimate, and often take longer
+    than later ones. If the actual times of later requests were used, some seats would seem to be
+    unused.
     """
     elapsed_s = now.now_s - since.now_s
     taken = offered = 0.0
@@ -421,10 +430,10 @@ def _use(
 
 
 def _at_this_pace(left: Iterable[_Left], now: Used, since: Used) -> float | None:
-    """Divide the remaining work by the work done per second; None if no work has been done.
+    """Return the remaining work divided by the work done per second; None if none has been done.
 
-    Use this if rules restrict the order of cases, or if no limit is known. Also use it if all
-    requests have been sent, and only requests in flight are left.
+    Use this if a rule may keep an episode from using a free lane, or if no limit is known. Also use
+    it if all requests have been sent, so that only requests in flight are left.
     """
     elapsed_s = now.now_s - since.now_s
     done_s = sum(now.busy_s.values()) - sum(since.busy_s.values())

@@ -1,4 +1,4 @@
-"""The requests to expect from each episode of a planned run, and the basis of this expectation."""
+"""The requests to expect from each episode in a planned run, and the basis of each expectation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
-    """A graded episode of an earlier run: its requests either to its own model or to one role.
+    """The requests of a graded episode in an earlier run, to the case's own model or to one role.
 
     Attributes:
         model: The model of these requests.
-        services_s: For each request that the model served, the seconds from sending to the answer,
-            in order. There is at least one such request.
-        tokens_in: The total input tokens of the requests; None if no answer stated them.
-        tokens_out: The total output tokens; None if no answer stated them.
-        test: The node id of its test function, as in `Case.test`.
+        services_s: For each request that the model served, the seconds from sending it to its
+            answer, in order. There is at least one such request.
+        tokens_in: The total input tokens of the requests; None if no answer reported any.
+        tokens_out: The total output tokens; None if no answer reported any.
+        test: The node id of the episode's test function, as in `Case.test`.
         role: The role in which the model is used; empty for the case's own model.
     """
 
@@ -44,12 +44,12 @@ class EarlierRun(msgspec.Struct, frozen=True):
     """The figures of an earlier run.
 
     Attributes:
-        before_send_s: The median time between a lease and the sending of its request. During this
-            time, the seat is occupied.
-        between_s: The median time between an answer and the request for the next lease. None if no
-            episode had two requests.
-        roles: The roles in the run's pool. The run's episodes show how many requests each role
-            gets.
+        before_send_s: The median time from the grant of a lease to the sending of its request. The
+            seat is already occupied during this time.
+        between_s: The median time from an answer to the request for the episode's next lease. None
+            if no episode had two requests.
+        roles: The roles in the run's pool. For each of these roles, the run's episodes show how
+            many requests it gets.
     """
 
     episodes: tuple[EarlierEpisode, ...]
@@ -59,15 +59,15 @@ class EarlierRun(msgspec.Struct, frozen=True):
 
 
 Basis = Literal["case", "test", "suite", "model", "hint"]
-"""Where an expectation comes from. `case` is the earlier episode of the same case. The next three
-are an episode with the same test function and model (`test`), the same suite and model (`suite`),
-or the same model (`model`). If there is no such episode, only the hints of the pool and the suite
-are used (`hint`)."""
+"""Where an expectation comes from. It comes from the earlier episode of the same case (`case`), if
+there is one. Otherwise it comes from an episode with the same test function and model (`test`), the
+same suite and model (`suite`), or the same model (`model`). If there is no such episode either,
+only the hints in the pool and the suite are used (`hint`)."""
 MEASURED: tuple[Basis, ...] = ("case", "test")
-"""The bases that are measurements of similar cases."""
+"""The bases that are measurements of the same case or a similar one."""
 ASSUMED_WITHIN = 2.0
-"""The real value is taken to be between an assumed value divided by this and multiplied by this.
-The factor is a convention."""
+"""The real value is taken to be at least the assumed value divided by this factor, and at most the
+assumed value multiplied by it. The factor is a convention."""
 
 
 class Hint(msgspec.Struct, frozen=True):
@@ -76,9 +76,10 @@ class Hint(msgspec.Struct, frozen=True):
     Attributes:
         turns: The mean number of requests in an episode, >= 1.
         latency: The latency of one request, in seconds.
-        is_assumed: Whether the latency is only assumed, because it was not set.
-        tokens_in: How many tokens all prompts of an episode have on average; None if not set.
-        tokens_out: How many tokens all answers of an episode have on average; None if not set.
+        is_assumed: Whether the latency is only assumed, because none was set.
+        tokens_in: The mean number of tokens in all prompts of an episode together; None if not set.
+        tokens_out: The mean number of tokens in all answers of an episode together; None if not
+            set.
     """
 
     turns: float
@@ -89,15 +90,15 @@ class Hint(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The requests to expect from a case's episode, either to its own model or to one role.
+    """The requests to expect from a case's episode, to the case's own model or to one role.
 
     Attributes:
         model: The model of these requests.
-        services_s: For each request, the seconds from sending to the answer, in order; there is at
-            least one.
+        services_s: For each request, the seconds from sending it to its answer, in order. There is
+            at least one request.
         basis: Where the expectation comes from.
-        test: If the expectation was made from an earlier episode: the node id of that episode's
-            test function.
+        test: The node id of the test function of the earlier episode from which the expectation was
+            made; empty if it was made from a hint.
         role: The role in which the model is used; empty for the case's own model.
     """
 
@@ -124,25 +125,26 @@ def expect(
     roles: Mapping[str, tuple[str, Hint]] | None = None,
     known: Collection[str] = (),
 ) -> tuple[Expected, ...]:
-    """Return an expectation for each case, in order. The same arguments give the same result.
+    """Return an expectation for each case, in the order of the cases.
 
-    A case that ran earlier is expected to repeat its earlier episode. Another case gets a random
-    earlier episode of the same test function and model, so that rare long episodes stay rare. If
-    there is no such episode, the case gets one of the same suite and model, or of the same model.
-    Without any such episode, its expectation is drawn from the hints. All random numbers depend on
-    the case's seed.
+    A case that ran earlier is expected to repeat its earlier episode. For any other case, an
+    earlier episode of the same test function and model is chosen at random, so that rare long
+    episodes stay rare. If there is no such episode, one of the same suite and model is chosen, or
+    else one of the same model. If there is no such episode either, the expectation is drawn from
+    the hints. All random numbers are determined by the case's seed, so the same arguments give the
+    same result.
 
-    Each case's expectation is followed by its requests to roles, taken from the same earlier
-    episode. If there is no earlier episode, or if the role was not in the earlier pool, one request
-    to the role is expected.
+    The expectation for a case is followed by the case's expected requests to roles, which are taken
+    from the same earlier episode. If there is no such episode, or if a role was not in the earlier
+    pool, one request to that role is expected.
 
     Args:
         cases: The cases to plan.
         earlier: The episodes of an earlier run.
-        hint_of: Returns the assumptions about the case's own model.
-        roles: The model of each role, and the assumptions about this model. None for a pool without
-            roles.
-        known: The roles of the earlier run's pool.
+        hint_of: Returns the assumptions about a case's requests to its own model.
+        roles: For each role, its model and the assumptions about the requests to it. None for a
+            pool without roles.
+        known: The roles in the earlier run's pool.
     """
     roles = roles or {}
     by_case = {one.case_id: one for one in earlier if not one.role}
@@ -181,7 +183,7 @@ def without_roles(expected: Iterable[Expected]) -> list[Expected]:
 
 
 def _strata(test: str, suite: str, model: str) -> tuple[tuple[Basis, str, str], ...]:
-    """Return the groups of similar episodes, with the most similar group first."""
+    """Return the groups to which an episode belongs, the group with the most similar ones first."""
     return (("test", test, model), ("suite", suite, model), ("model", "", model))
 
 
@@ -216,14 +218,14 @@ def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
 
 
 def request_tokens(one: Expected) -> int | None:
-    """Return how many tokens an episode's requests have on average, in and out; None if unknown."""
+    """Return the mean number of tokens per request, input and output together; None if unknown."""
     if one.tokens_in is None or one.tokens_out is None:
         return None
     return math.ceil((one.tokens_in + one.tokens_out) / len(one.services_s))
 
 
 def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """Yield a sentence for each model whose average request is larger than any lane allows."""
+    """Yield a sentence for each model whose average request is too large for all of its lanes."""
     told = ((one.model, request_tokens(one)) for one in expected)
     sizes = by_key((model, tokens) for model, tokens in told if tokens is not None)
     for model, own in sizes.items():
@@ -240,12 +242,12 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
 
 
 def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """Yield sentences about the token limits that a plan does not consider.
+    """Yield sentences about token limits, which a plan considers only in part.
 
     Args:
         pool: The pool with the limits.
         lanes: The lanes of the run.
-        expected: The expectations of the cases.
+        expected: The expectations for the cases.
     """
     asked = {one.model for one in expected}
     names = {name for lane in lanes if lane.model in asked for name in lane.limits}
@@ -275,7 +277,10 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
 
 
 def _smallest(pool: Pool, lane: Lane) -> tuple[float, str, str]:
-    """Return the amount, name and kind of a lane's smallest token limit; infinity without one."""
+    """Return the amount, name and kind of a lane's smallest token limit.
+
+    The amount is infinite if the lane has no token limit.
+    """
     found = [
         (amount, name, kind.word)
         for name in lane.limits

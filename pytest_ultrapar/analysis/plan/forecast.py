@@ -30,7 +30,7 @@ _WORKER = "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request to a role's model: how long it occupies its seat, and its tokens."""
+    """A request in an episode: its model, how long it occupies its seat, and its tokens."""
 
     model: str
     service_s: float
@@ -39,13 +39,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ForecastEpisode:
-    """An episode in the forecast: its requests, and how long each occupies a seat.
+    """An episode in the forecast: its requests, and how long each of them occupies a seat.
 
     Attributes:
         group: The name of its group in the assignment; empty without a group.
         services_s: How long each request occupies its seat, in order. There is at least one
             request.
-        tokens: The tokens of each request, in and out; 0 if unknown.
+        tokens: The input and output tokens of each request together; 0 if unknown.
         beside: The episode's requests to roles, which come after all its other requests.
     """
 
@@ -57,7 +57,7 @@ class ForecastEpisode:
     beside: tuple[Step, ...] = ()
 
     def step(self, turn: int) -> Step:
-        """Return the request with this number, counted from 0."""
+        """Return the request with the number `turn`, counted from 0."""
         n_own = len(self.services_s)
         if turn < n_own:
             return Step(self.model, self.services_s[turn], self.tokens)
@@ -77,7 +77,7 @@ class Forecast:
         makespan_s: The time from the first send to the last answer.
         peak_in_flight: The largest number of requests in flight at the same time.
         refused: The ids of cases that no lane can ever serve.
-        lanes: The load of each lane. Lanes without requests are left out.
+        lanes: The load on each lane. Lanes without requests are left out.
         longest_s: How long the longest episode takes, from its first lease to its last answer.
     """
 
@@ -99,15 +99,16 @@ def forecast(
 ) -> Forecast:
     """Simulate a run and all its episodes in virtual time.
 
-    The simulation has no workers. A worker with cases takes over idle seats, so homes determine
-    which worker sends a request, but not when. The same arguments give the same forecast.
+    The simulation does not model the workers. In a real run, any worker with cases takes over idle
+    seats. So homes determine which worker sends a request, but not when it is sent. The same
+    arguments give the same forecast.
 
     Args:
-        pool: The lanes and limits as declared. Rates get the same headroom as in runs.
-        courses: All episodes, in the order in which they are sent.
+        pool: The lanes and limits as declared. Sends are spaced with the same headroom as in runs.
+        courses: All episodes, in the order in which they are to begin.
         assignment: The assignment of the cases. Only its groups are used; its homes are ignored.
-        between_s: How long the client and the network take between an answer and the next request,
-            in seconds, >= 0.
+        between_s: How long the client and the network take between an answer and the next request
+            in the same episode, in seconds, >= 0.
         most_open: How many episodes may run at the same time; 1 in the modes `serial` and `rotate`.
         seed: The broker's seed.
     """
@@ -158,7 +159,7 @@ class _Play(BrokerPlay):
         )
 
     def _open(self) -> None:
-        """Let cases request leases until each queue has enough; a grant makes room for one more."""
+        """Let cases request leases, until enough cases in each queue are waiting for a lease."""
         while self._to_open:
             lines, self._to_open = self._to_open, {}
             for line in lines:
@@ -198,7 +199,7 @@ class _Play(BrokerPlay):
             self._to_open.update(dict.fromkeys(self._admission.lines()))
 
     def book(self, actions: list[Action]) -> None:
-        """Let each granted request take the time that it needs; if it is refused, end its case."""
+        """Let granted requests take the time that they need; end the cases of refused requests."""
         for action in actions:
             course, turn = self._asked.pop(action.request_id)
             line = (course.model, course.group)

@@ -22,27 +22,28 @@ if TYPE_CHECKING:
 
 
 QPS_PER_PROCESS = 2
-"""How many requests per second one process of the original scripts sends to one key, but never more
-than one per worker.
+"""How many requests per second one process of the benchmark's original scripts sends to one key. If
+the process has fewer seats on the key than this, it sends one request per second for each seat.
 
-Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" for four
-processes.
+Source: script seed 002, "4 processes x 2 QPS = 8 QPS"; script seed 000, for four processes, "only 1
+worker each = 4 QPS".
 """
 _FREE = ""
-"""The name of the group of all cases without a group."""
+"""The name under which all cases without a group are treated as one group."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLoad:
-    """The load on one key.
+    """The load on one key from the processes of the suite's original scripts.
 
     Attributes:
-        name: `provider/key`. If the pool lists the key more than once, it contains all the names.
-        processes: The names of all processes that may use the key, in the order of their first
-            cases.
-        most_at_once: How many of these processes may run at the same time under the assignment.
-        qps: The largest number of requests per second that processes could send at the same time if
-            the key had no rate limit.
+        name: `provider/key`. If the pool lists the key under several names, all of them are
+            included.
+        processes: The names of all processes that may use the key, in the order of the processes'
+            first cases.
+        most_at_once: How many of these processes the assignment allows to run at the same time.
+        qps: The most requests per second that processes running at the same time could send in
+            total if the key had no rate limit.
         qps_limit: The key's own rate limit, if any.
     """
 
@@ -61,21 +62,21 @@ def key_load(
     *,
     process_of: Callable[[Case], str],
 ) -> tuple[KeyLoad, ...]:
-    """Return the load on each key under an assignment, in the order of the pool file.
+    """Return the load that an assignment puts on each key; keys are in the order of the pool file.
 
     The result is exact for groups that wait for each other. Groups with the same `exclusive` lock
-    are put in one of their possible orders. Delays are ignored: even if a process starts 15 s
-    later, it is regarded as running at the same time. A process has the seats of its lanes on the
-    key.
+    are assumed to run in one of their possible orders. Delays are ignored: even a process that
+    starts 15 s after another is regarded as running at the same time. On each key, a process has
+    the seats of all its lanes that use the key.
 
     Args:
         pool: The pool with the limits of the keys.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        assignment: A policy's assignment of the cases. Its homes are ignored, because cases need
-            not stay on them.
-        process_of: Returns the name of the process that would run a case, such as the case's model
-            and difficulty.
+        assignment: A policy's assignment of the cases. Its homes are ignored, because cases may
+            also use other lanes.
+        process_of: Returns the name of the process that would run a case. The name may consist of
+            the case's model and difficulty, for example.
     """
     group_of = {case_id: group for group in assignment.groups for case_id in group.cases}
     lane_ids = {group.name: frozenset(group.lanes or ()) for group in assignment.groups}
@@ -128,10 +129,12 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 
 
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
-    """Return the largest number of entries (one per process) whose groups can run at the same time.
+    """Return the largest number of entries whose groups can all run at the same time.
 
-    By Dilworth's theorem, this is the number of entries minus the size of a largest matching
-    between entries and entries that come after them.
+    An entry is the group of one process, or of one request per second that a process sends.
+
+    By Dilworth's theorem, the result is the number of entries minus the size of a largest matching
+    between entries and the entries that must come after them.
     """
     after = [
         [late for late, other in enumerate(groups) if group in before[other]] for group in groups
@@ -156,7 +159,7 @@ def _qps_limit(pool: Pool, lanes: Sequence[Lane]) -> float | None:
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One number of one limit, as a bound on the requests that fit in `T` seconds.
+    """One number of one limit, such as its `qps`: it bounds the requests that fit in `T` seconds.
 
     In `T` seconds, `workers` seats allow `workers x T` seconds of service, and a rate allows `per_s
     x T + burst` requests.
@@ -166,7 +169,8 @@ class Resource(msgspec.Struct, frozen=True):
         kind: The kind of the number, such as `qps`.
         per_s: The number of seats, or the number of requests per second; > 0.
         burst: How many additional requests a rate allows. Any window may contain as many requests
-            as the limit's number, rounded up, and they may all be sent at its first moment.
+            as the limit's number, rounded up, and all of them may be sent at the start of the
+            window.
     """
 
     limit: str
@@ -176,15 +180,16 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def is_rate(self) -> bool:
-        """Whether requests are counted; otherwise their service times are added up."""
+        """Whether this counts requests. If not, it adds up their service times."""
         return LIMIT_KINDS[self.kind].is_rate
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
-    """Return all numbers that can slow a run down, except token limits, in the order of the limits.
+    """Return all numbers that can slow a run down, in the order of the limits.
 
-    Daily limits are left out, because they do not slow down a run that ends on its first day. For a
-    longer run, the bound without them is lower than it could be, but still valid.
+    Token limits are left out. Daily limits are also left out, because they do not slow down a run
+    that ends on its first day. For a longer run, the lower bound is lower without them than it
+    could be, but still valid.
     """
     found = []
     for limit in limits:
@@ -206,7 +211,7 @@ class LaneLoad:
     Attributes:
         requests: The number of answers.
         busy_s: The total service time of the answers, in seconds.
-        tokens: The total tokens of the answers, as far as known.
+        tokens: The total tokens of the answers for which they are known.
     """
 
     requests: float = 0
@@ -223,11 +228,12 @@ class LimitLoad:
         level: The level of the pool at which the limit was declared.
         kind: The kind of the number, such as `qps`.
         allows: The number itself: how many seats, or how many requests or tokens per window.
-        requests: The number of requests to which it applies.
-        share: The share of these requests among all requests of the run, 0 to 1.
+        requests: The number of requests to which the limit applies.
+        share: These requests as a share of all requests in the run, 0 to 1.
         alone_s: How many seconds these requests would take if only this limit slowed them down:
-            seconds of service / seats, requests / rate, or tokens / rate. For a daily limit, it is
-            24 hours for each day after the first, although no run waits for these days.
+            seconds of service / seats, requests / rate, or tokens / rate. For a daily limit, this
+            is 24 hours for each day that the requests need after the first, although no run waits
+            for another day.
     """
 
     limit: str
@@ -247,14 +253,14 @@ class LimitLoad:
 def limit_loads(
     lanes: Sequence[Lane], limits: Mapping[str, Limit], loads: Mapping[LaneId, LaneLoad]
 ) -> tuple[LimitLoad, ...]:
-    """Return the load on each number of each limit that has requests; the slowest comes first.
+    """Return the load on each number of each limit with requests, with the slowest limit first.
 
     Daily limits come last, because they determine how many days are needed, not how long a run
     lasts.
 
     Args:
         lanes: All lanes of the run.
-        limits: The pool's limits by name. A limit that is not on the path of any lane has no load.
+        limits: The pool's limits by name. A limit that does not apply to any lane has no load.
         loads: The expected or measured answers of each lane.
     """
     whole = sum(load.requests for load in loads.values())
@@ -286,14 +292,17 @@ def limit_loads(
 
 
 def longest(loads: Sequence[LimitLoad], *, within: float = 0.01) -> tuple[LimitLoad, ...]:
-    """Return the slowest limits, within a tolerance; `loads` comes from `limit_loads`."""
+    """Return the limits that are about as slow as the slowest; `loads` comes from `limit_loads`."""
     return tuple(
         one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=within)
     )
 
 
 def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
-    """Name the slowest limit, and say how many others are as slow; `no limit` without a load."""
+    """Return the slowest limit's name and the number of others that are as slow.
+
+    The result is `no limit` if there are no loads.
+    """
     if not loads:
         return "no limit"
     top, alike = loads[0], len(longest(loads, within=within)) - 1

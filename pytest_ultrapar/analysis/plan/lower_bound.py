@@ -1,8 +1,10 @@
-"""Compute the best lower bound of a makespan, and its prices, as a linear program with HiGHS.
+"""Compute the best lower bound on a makespan, and the prices of limits that prove this bound.
 
-Loading numpy takes a while, and loading scipy's solver takes up to a second. So modules of the
-coordinator and of workers do not import this module (`eta` works without it). The solver is loaded
-only for pools that need it.
+The bound and the prices are the solution of a linear program, which HiGHS solves.
+
+Loading numpy takes a while, and loading scipy's solver takes up to a second. So modules that the
+coordinator or the workers load do not import this module; for example, `eta` works without it. The
+solver is loaded only for pools that need it.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ if TYPE_CHECKING:
 
 
 class RequestClass(msgspec.Struct, frozen=True):
-    """Requests of one model with nearly the same service time.
+    """Requests to one model with nearly the same service time.
 
     Attributes:
         model: The model. Any of its lanes may answer the requests.
         service_s: The shortest service time in the class, in seconds, >= 0.
-        n: How many requests there are, >= 1.
+        n: How many requests the class contains, >= 1.
     """
 
     model: str
@@ -43,12 +45,12 @@ class RequestClass(msgspec.Struct, frozen=True):
 
 
 BUCKET = 1.01
-"""Requests of one model whose service times are within this factor of each other form a class. All
-requests of a class are assigned the shortest time in it, so the bound remains valid. On average,
-this makes the bound 0.5 % lower (half of the factor), and only if seats bind."""
+"""In a class of requests, the longest service time is at most the shortest one times this factor.
+All requests in a class are assigned its shortest time, so the bound remains valid. If seats
+determine the bound, this makes it 0.5 % lower on average (half of the 1 % in this factor)."""
 _INSTANT_S = 1e-9
-"""Requests with shorter service times than this form one class. It is assigned the shortest of
-their times."""
+"""All requests to a model with shorter service times than this form one class. Like any class, it
+is assigned the shortest of their times."""
 
 
 def request_classes(services: Mapping[str, Sequence[float] | Floats]) -> tuple[RequestClass, ...]:
@@ -58,8 +60,8 @@ def request_classes(services: Mapping[str, Sequence[float] | Floats]) -> tuple[R
         services: For each model, the service times of its requests in seconds, excluding waits.
 
     Returns:
-        The classes. Models are in the given order. The classes of a model are sorted from short to
-        long service times.
+        The classes. Models are in the given order. The classes of each model are sorted from short
+        to long service times.
     """
     classes = []
     for model, times in services.items():
@@ -80,11 +82,11 @@ def lower_bound(
     *,
     longest_s: float = 0.0,
 ) -> Bound:
-    """Return the highest lower bound that prices of limits can prove.
+    """Return the highest lower bound on the makespan that prices of limits can prove.
 
     Args:
         lanes: All lanes that the run may use.
-        limits: The limits on the lanes' paths. Other limits are ignored.
+        limits: The pool's limits. Limits that do not apply to any of these lanes are ignored.
         requests: The requests to answer.
         longest_s: The service time of the longest episode, in seconds. The turns of an episode
             cannot overlap, so the bound is never below this.
@@ -110,7 +112,10 @@ def lower_bound(
 
 
 def burst_allowance(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
-    """Return a rate's free requests: its burst, minus the part that comes too late to be used.
+    """Return how many requests a rate allows on top of `per_s` for each second of the makespan.
+
+    This is its burst, minus the requests that it allows so late that they could not be answered
+    within the makespan.
 
     Args:
         part: A resource. If it is a number of seats, the result is 0.
@@ -124,7 +129,7 @@ def burst_allowance(part: Resource, requests: Sequence[RequestClass], models: se
 
 
 def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers, Numbers]:
-    """Return all pairs of a lane and a resource on its path, as two arrays of positions."""
+    """Return all pairs of a lane and a resource that applies to it, as two arrays of positions."""
     of_limit = defaultdict[str, list[int]](list)
     for at, part in enumerate(parts):
         of_limit[part.limit].append(at)
@@ -138,16 +143,17 @@ def group_similar(
 ) -> tuple[Numbers, Numbers]:
     """Return the class of each lane and of each resource; members of a class are interchangeable.
 
-    This is colour refinement: begin with the properties of each lane and resource, and separate
-    members of a class that meet different classes, until nothing changes. It is enough to look for
-    prices that are equal within a class, because the mean of optimal prices over a symmetry is also
-    optimal. For example, 300 lanes of 3 models become 3 classes.
+    This is colour refinement. At first, lanes or resources with the same properties form a class.
+    Members of a class are then separated if they are in pairs with different classes, until nothing
+    changes. It is enough to find prices that are equal within a class: if optimal prices are
+    averaged over interchangeable resources, the result is also optimal. For example, 300 lanes
+    become 3 classes if they serve 3 models and all keys have the same limits.
 
     Args:
         lanes: All lanes.
         parts: All resources.
-        lane_of: The lane of each pair from `on_paths`.
-        part_of: The resource of each of these pairs.
+        lane_of: The lane in each pair from `on_paths`.
+        part_of: The resource in each of these pairs.
 
     Source: Grohe et al., "Dimension reduction via colour refinement" (2014), for linear programs.
     """
@@ -162,7 +168,10 @@ def group_similar(
 
 
 def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
-    """Split classes by the classes that they meet and how often; `meets` has one entry per pair."""
+    """Split each class into members that are in pairs with the same classes equally often.
+
+    Each pair is given by its member (`at`) and by the class of the other side (`meets`).
+    """
     # Represent each set by a sum of random 64-bit numbers; even for 10,000 sets, all sums differ.
     codes = np.random.default_rng(0).integers(2**63, size=meets.max(initial=0) + 1)
     sums = np.zeros(len(own), np.int64)
@@ -171,25 +180,27 @@ def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
 
 
 def _numbered(rows: NDArray[np.generic]) -> Numbers:
-    """Return a number for each row, so that equal rows have the same number."""
+    """Return a number for each row. Two rows have the same number if and only if they are equal."""
     return cast("Numbers", np.unique(rows, axis=0, return_inverse=True)[1].ravel())
 
 
 _ENOUGH = 1e-8
-"""The search ends if the proven value is within this relative distance of the optimum."""
+"""The search ends when the proven value is within this relative distance of the optimum."""
 _ALIKE = 1e-10
-"""Lanes whose costs differ by less than this share of the highest cost are treated as equal."""
+"""Lanes are treated as equally costly if their costs differ by at most this share of the highest
+cost."""
 
 
 class _Program:
     """Divides each model's requests among lanes, so that all are answered as soon as possible.
 
-    If each class had its own variables, 300 lanes would need 90,000 variables and take 1.4 s. But
-    if the classes of a model are sorted by service time, the cheapest lane changes only a few times
-    along the way. So neighbouring classes are put into groups, with one group for each model at
-    first. A group is divided among lanes as a whole. This can only make the result longer. Groups
-    are then split where the cheapest lane changes at the current prices. This is repeated until the
-    prices prove that the optimum of the groups is also the optimum of the classes.
+    If each class had its own variables, 300 lanes would need 90,000 variables, and solving would
+    take 1.4 s. But if the classes of a model are sorted by service time, the cheapest lane changes
+    only a few times from the shortest to the longest. So neighbouring classes are put into groups,
+    with one group for each model at first. A group is divided among lanes as a whole. This can make
+    the makespan longer, but not shorter. Groups are then split where the cheapest lane changes at
+    the current prices. This is repeated until the prices prove that the optimum for the groups is
+    also the optimum for the classes.
     """
 
     def __init__(
@@ -221,7 +232,10 @@ class _Program:
             self._models.append(_Model(ways, *map(np.array, zip(*own, strict=True))))
 
     def solve(self) -> tuple[float, list[float]]:
-        """Return the optimum of the classes, and the share of each resource that proves it."""
+        """Return the optimum for the classes, and each resource's share in proving it.
+
+        A share is the resource's price times its supply per second, as in `Price`.
+        """
         while True:
             optimum_s, shares = self._of_groups()
             prices = shares / self._per_s
@@ -233,7 +247,10 @@ class _Program:
                 return max(0.0, float(proven_s)), parts.tolist()
 
     def _of_groups(self) -> tuple[float, Floats]:
-        """Return the optimum if each group is divided as a whole, and the shares that prove it."""
+        """Return the optimum if each group is divided as a whole.
+
+        Also return the share of each class of resources in the proof of this optimum.
+        """
         groups = [model.groups(self._is_rate) for model in self._models]
         loads = np.concatenate([load.reshape(-1, len(self._per_s)) for load in groups])
         n_groups = sum(len(load) for load in groups)
@@ -268,7 +285,7 @@ class _Program:
 
 
 class _Model:
-    """The requests of one model, from short to long, and the limits on the paths of its lanes."""
+    """The requests to one model, from short to long, and the limits that apply to its lanes."""
 
     def __init__(self, paths: Numbers, service_s: Floats, n: Floats) -> None:
         self._paths = paths
@@ -277,13 +294,20 @@ class _Model:
         self._begins = np.array([0])
 
     def groups(self, is_rate: NDArray[np.bool_]) -> Floats:
-        """Return each group's load on each resource, for each lane that the whole group may use."""
+        """Return the load of each group on each resource, if a lane takes the whole group.
+
+        There is one load for each group, lane and resource.
+        """
         n = np.add.reduceat(self._n, self._begins)[:, None]
         seconds = np.add.reduceat(self._n * self._service_s, self._begins)[:, None]
         return np.where(is_rate, n, seconds)[:, None, :] * self._paths
 
     def split(self, send: Floats, second: Floats) -> tuple[float, bool]:
-        """Return the lowest cost of all requests at these prices, and whether a group was split."""
+        """Split groups where the cheapest lane changes at these prices.
+
+        Returns:
+            The lowest cost of all requests at these prices, and whether a group was split.
+        """
         costs = (self._paths @ send)[:, None] + np.outer(self._paths @ second, self._service_s)
         least = costs.min(axis=0)
         # If costs are equal apart from rounding errors, take the first lane. Otherwise groups would

@@ -1,4 +1,4 @@
-"""Make the plan of a run: a forecast before its first request."""
+"""Make the plan of a run: a forecast that is made before the run's first request."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class Amount:
     high: float
 
     def scaled(self, value: float) -> Amount:
-        """Return an amount with the given value, whose interval is scaled in proportion."""
+        """Return this amount scaled to another value, with its interval scaled in proportion."""
         if self.value <= 0:
             return Amount(value, value, value)
         return Amount(value, value * self.low / self.value, value * self.high / self.value)
 
 
 def calls(one: EpisodeLike) -> float:
-    """Return how many requests an episode consists of."""
+    """Return the number of requests in an episode."""
     return len(one.services_s)
 
 
 def service_s(one: EpisodeLike) -> float:
-    """Return for how many seconds an episode uses its model."""
+    """Return the total service time of an episode's requests, in seconds."""
     return math.fsum(one.services_s)
 
 
@@ -72,16 +72,17 @@ def amount(
     earlier: Sequence[EarlierEpisode],
     value_of: Callable[[EpisodeLike], float | None],
 ) -> Amount | None:
-    """Add up a value over the expected episodes; return the sum, and its interval for a new run.
+    """Add up a value over the expected episodes; return the sum, and its interval in a new run.
 
     Cases of the same test function and model are treated as draws from one distribution. The
-    earlier run drew `m` of them. The sum of `n` new draws then differs from `n` times the earlier
-    mean with variance `n s**2 + n**2 s**2 / m`, where `s` is the standard deviation of the earlier
-    draws. The variances of different functions and models add up. The upper end is 1.96 standard
-    deviations above the sum. The lower end is the sum divided by the same factor, because amounts
-    are positive. Cases that ran before vary less than that, so the interval tends to be too wide.
-    It does not allow for changes at the provider. Values that come from another function's cases or
-    from hints may be wrong by the factor `ASSUMED_WITHIN`.
+    earlier run made `m` of these draws. The difference between the sum of `n` new draws and `n`
+    times the earlier mean then has the variance `n s**2 + n**2 s**2 / m`. Here `s` is the standard
+    deviation of the earlier draws. The variances of different functions and models are added up.
+    The upper end of the interval is 1.96 standard deviations above the sum. Amounts are positive,
+    so the lower end is the sum divided by the ratio of the upper end to the sum. Cases that also
+    ran in the earlier run vary less than such draws, so the interval tends to be too wide. The
+    interval does not allow for changes at the provider. Values that come from hints or from cases
+    of another test function are assumed to be wrong by at most the factor `ASSUMED_WITHIN`.
 
     Args:
         expected: The planned episodes.
@@ -89,7 +90,7 @@ def amount(
         value_of: Returns the value of an episode, or None if it is unknown.
 
     Returns:
-        The sum; None if the value of any episode is unknown.
+        The sum and its interval; None if the value is unknown for any episode.
 
     Source: prediction interval of a mean, as in Hahn and Meeker, "Statistical Intervals" (1991),
         section 4.7, summed over strata.
@@ -132,10 +133,10 @@ _MTOK = 1_000_000
 def prices(
     pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
 ) -> dict[str, tuple[float, float]]:
-    """Return each model's price per million input and output tokens, if the model has a price.
+    """Return the price per million tokens, of input and of output, for each model that has prices.
 
-    If several providers serve a model, all of them must have a price. The prices are then weighted
-    by the providers' shares of the requests.
+    If several providers serve a model, all of them must have prices for it. The model's prices are
+    then their mean, weighted by the providers' shares of the requests.
     """
     listed = {(one.provider, one.model): one for one in pool.prices}
     requests: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -155,10 +156,10 @@ def prices(
 
 
 def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return for each model the price fields that any of its providers omits.
+    """Return the price fields that at least one provider of a model omits, for each such model.
 
-    The models are in the given order. The result is empty if no model has any price, because the
-    pool then simply has no prices.
+    The models are in the given order. The result is empty if the pool has no prices at all, because
+    prices are then not regarded as missing.
     """
     known = {(one.provider, one.model) for one in pool.prices}
     says_some = bool(known or pool.price_book)
@@ -183,7 +184,11 @@ def cost(
     earlier: Sequence[EarlierEpisode],
     price_of: Mapping[str, tuple[float, float]],
 ) -> Amount | None:
-    """Return the cost of all episodes whose model has a price; None if tokens are unknown."""
+    """Return the cost of all episodes whose model has a price.
+
+    Returns:
+        The cost; None if the tokens of any of these episodes are unknown.
+    """
 
     def of(one: EpisodeLike) -> float | None:
         if one.tokens_in is None or one.tokens_out is None:
@@ -197,8 +202,9 @@ def cost(
 
 REFUSED_ABOVE = 10.0
 """The largest accepted number of seats for each seat that the rates keep busy. Latencies vary and
-requests are sent in bursts, so it makes sense to have a few times as many seats. Any seats beyond
-that are wasted. If there are ten times as many, one of the numbers is wrong."""
+requests are sent in bursts, so it makes sense to have a few times as many seats as are busy on
+average. Any seats beyond that are wasted. If there are more than ten times as many, one of the
+numbers is wrong."""
 
 
 def contradictions(
@@ -215,8 +221,9 @@ def contradictions(
         pool: The pool of the run.
         lanes: All lanes of the run.
         expected: The run's episodes.
-        services: The service of each model. An assumed service never causes a contradiction.
-        episode_timeout_s: The deadline of an episode, in seconds.
+        services: How long the requests to each model take. If this is only assumed, it is never the
+            cause of a contradiction.
+        episode_timeout_s: The time limit for an episode, in seconds.
     """
     return (
         *_empty_seats(pool, lanes, services),
@@ -267,9 +274,10 @@ def _late_episodes(
 
 
 CLIENT_S = 0.0005
-"""How long a client is assumed to take between a lease and sending, and between an answer and the
-next request for a lease. If an earlier run shows these times, they are used instead. Over 8,043
-requests of the five phases on 2 cores, the medians were 0.4 ms and 0.2 ms."""
+"""The seconds that a client is assumed to take from a lease to sending its request, and from an
+answer to the request for the next lease. If these times are known from an earlier run, those are
+used instead. In 8,043 requests from the benchmark's five phases on 2 cores, the medians of the two
+times were 0.4 ms and 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +287,9 @@ class ModeOption:
     Attributes:
         policy: The mode's policy.
         assignment: The assignment of the cases; None if the mode cannot run them.
-        refusal: Why the mode cannot run them.
-        processes: The load on each key from the processes of the original scripts. It may be empty;
-            see `header.process_loads`.
+        refusal: Why the mode cannot run the cases; empty if it can.
+        processes: The load on each key from the processes of the suite's original scripts. It may
+            be empty; see `header.process_loads`.
     """
 
     mode: str
@@ -297,9 +305,9 @@ class Prediction:
 
     Attributes:
         forecast: The forecast; None if the mode cannot run the cases.
-        makespan_s: The makespan in the forecast, with an interval that comes from the binding
-            limits.
-        limits: The load of each limit, the slowest first.
+        makespan_s: The makespan in the forecast. Its interval is computed from the load on the
+            binding limits.
+        limits: The load on each limit, the slowest limit first.
     """
 
     way: ModeOption
@@ -310,7 +318,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """The requests to one model, from its own cases or in a role. Amounts are as in `RunPlan`."""
+    """The requests to one model, from its own cases or in one role. Fields are as in `RunPlan`."""
 
     model: str
     role: str
@@ -330,12 +338,12 @@ class RunPlan:
         calls: How many requests the run sends.
         tokens_in: The tokens of all prompts; None if they are unknown for any case.
         tokens_out: The tokens of all answers; None if they are unknown for any case.
-        service_s: How many seconds all requests take together, one after another.
-        bases: For each basis, how many cases have an expectation with it.
-        bound: The lower bound of the makespan in any mode.
+        service_s: How many seconds all requests would take if they were sent one after another.
+        bases: For each basis, the number of cases whose expectation has this basis.
+        bound: The lower bound on the makespan, which is the same for all modes.
         predictions: The prediction for each mode.
         cost: The cost of the requests to models with a price. None if no model has a price, or if
-            tokens are unknown.
+            the tokens of any of these requests are unknown.
         unpriced: For each model, the price fields that the pool omits. Empty if the pool has no
             prices at all.
         currency: The currency of `cost`.
@@ -376,11 +384,12 @@ def make_plan(
 
     Args:
         pool: The pool as declared.
-        lanes: All lanes of the run, except the lanes of models that get no requests.
-        expected: The run's episodes (at least one), in the order in which they are sent. Each is
-            followed by its requests to roles.
-        earlier: The run from which the expectations were made. It has no episodes if the
-            expectations come only from hints.
+        lanes: All lanes of the run. Lanes of models that get no requests are ignored.
+        expected: The expectations for the run's episodes (at least one), in the order in which the
+            episodes are to begin. The expectation for an episode is followed by its requests to
+            roles.
+        earlier: The earlier run from which the expectations were made. It has no episodes if all
+            expectations come from hints.
         ways: The modes to compare in the plan.
         mode: The run's mode, which must be one of the modes in `ways`.
     """
@@ -422,7 +431,7 @@ def _by_model(expected: Sequence[Expected]) -> dict[tuple[str, str], list[Expect
 
 
 def _by_case(expected: Sequence[Expected]) -> dict[str, float]:
-    """Return for each case how many seconds all its requests take together."""
+    """Return the total service time of all requests in each case, in seconds."""
     found: dict[str, float] = defaultdict(float)
     for one in expected:
         found[one.case_id] += service_s(one)
@@ -492,10 +501,11 @@ def _as_known(
     lanes: Sequence[Lane],
     binding: Sequence[LimitLoad],
 ) -> Amount:
-    """Return a makespan with an interval that comes from the load on the binding limits.
+    """Return a makespan with an interval that is computed from the load on the binding limits.
 
-    If no limit binds, the interval comes from the whole load. Any of the binding limits may turn
-    out to be the slowest, so each end of the interval is the highest among these limits.
+    If no limit binds, the interval is computed from the whole load. Any of the binding limits may
+    turn out to be the slowest. So each limit has its own interval, and the result has the highest
+    of the lower ends and the highest of the upper ends.
     """
     parts = {
         (

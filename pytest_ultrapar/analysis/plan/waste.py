@@ -1,4 +1,4 @@
-"""Find parts of a pool and of its settings that a run cannot use or that contradict each other."""
+"""Find parts of a pool and its settings that a run cannot use, or that contradict each other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ROUNDING = 1e-9
 
 
 class Service(msgspec.Struct, frozen=True):
-    """How long a model's requests take.
+    """How long requests to a model take.
 
     Attributes:
         mean_s: How long they take on average, in seconds, >= 0.
-        is_assumed: Whether the mean was neither measured nor set. If so, the run refuses nothing
-            because of it.
+        is_assumed: Whether the mean was neither measured nor set. If so, nothing is refused because
+            of this mean.
     """
 
     mean_s: float
@@ -34,13 +34,13 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class SeatUse(msgspec.Struct, frozen=True):
-    """The seats of a limit's lanes, if these lanes also have rates.
+    """The seats of the lanes to which a limit applies, if rates also apply to these lanes.
 
     Attributes:
-        limits: The names of all limits that have these figures.
-        seats: How many seats are allowed by limits that apply only to these lanes.
-        rate: How many requests per second the rates of the lanes allow.
-        service: The service of the model with the longest mean, among the models of the lanes.
+        limits: The names of all limits whose lanes have these figures.
+        seats: How many seats these lanes have under the limits that do not apply to other lanes.
+        rate: How many requests per second the rates allow on these lanes together.
+        service: The service of the slowest model on these lanes: the model with the longest mean.
     """
 
     limits: tuple[str, ...]
@@ -50,7 +50,7 @@ class SeatUse(msgspec.Struct, frozen=True):
 
     @property
     def busy(self) -> float:
-        """The largest number of seats that can be busy on average."""
+        """The largest number of seats that the rate can keep busy on average."""
         return self.rate * self.service.mean_s
 
     @property
@@ -73,12 +73,14 @@ class SeatUse(msgspec.Struct, frozen=True):
 def seat_uses(
     pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
 ) -> tuple[SeatUse, ...]:
-    """Return limits whose lanes have both seats and rates; limits with the most lanes come first.
+    """Return the use of seats for each limit whose lanes have both seats and rates.
+
+    Limits with the most lanes come first.
 
     Args:
         pool: The pool with the limits.
         lanes: All lanes of the run.
-        services: The service of each model of the lanes.
+        services: How long requests take, for each model on the lanes.
     """
     lanes_of = by_key((name, lane) for lane in lanes for name in lane.limits)
     numbered = {part.limit for part in resources(pool.limits.values())}
@@ -112,18 +114,18 @@ def _rates(pool: Pool) -> dict[str, float]:
 
 
 WASTE_ABOVE = 3.0
-"""If there are more seats than this for each seat that the rates keep busy, seats are wasted. The
-keys of the quick start have 1.7 seats for each such seat, and need all of them."""
+"""If there are more seats than this for each seat that the rates can keep busy, seats are wasted.
+The keys in the quick start have 1.7 seats for each busy seat, and need all of them."""
 _SHOWN = 3
 
 
 def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) -> tuple[str, ...]:
-    """Return a sentence for each limit whose rates keep few of its seats busy.
+    """Return a sentence for each limit with many more seats than its rates can keep busy.
 
     Args:
         pool: The pool of the run.
         lanes: All lanes of the run.
-        services: The service of each model.
+        services: How long the requests to each model take.
     """
     return tuple(
         f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
@@ -138,10 +140,10 @@ def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) ->
 def more_seats_than_cases(
     pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield a sentence if any models have more seats than cases.
+    """Yield a sentence if any model has more seats than cases.
 
-    Only a plan prints this sentence. A short run may have fewer cases than seats, too, but you
-    would not change the pool for that.
+    Only a plan prints this sentence, not a run. A short run may also have fewer cases than seats,
+    but then the pool need not be changed.
 
     Args:
         pool: The pool of the run.

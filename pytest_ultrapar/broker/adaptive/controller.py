@@ -17,77 +17,84 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
 
 MOST_VOTES = 3
-"""The sum of votes stays between -3 and 3, so that a few new ones can outvote many old ones."""
+"""Refusals vote for a limit on the rate (1) or on seats (-1). The sum of the votes stays between -3
+and 3, so that a few new votes can outvote many old ones."""
 MOST_TROUBLE = 0.2
-"""If the share of errors and time-outs in recent answers is higher than this, no limit grows."""
+"""If the share of errors and time-outs among recent outcomes is higher than this, no limit
+grows."""
 _TROUBLE_WEIGHT = 0.05
-"""How much a new answer counts in the share of errors. With this weight, the share is an average
-over about 20 answers."""
+"""The weight of a new outcome in the share of errors and time-outs. With this weight, the share is
+an average over about 20 outcomes."""
 _MINUTE_S = 60.0
 NEAR_LEVEL, FEW = 0.93, 4
 LOAD_HOLDS_S = 5.0
-"""A server's report about its queue is ignored after this many seconds: five newer reports should
-have arrived by then."""
+"""A server's report about its queue is ignored after this many seconds. By then, five newer reports
+should have arrived."""
 SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
 """The minimum interval between sends is the time that an answer takes, divided by the number of
 seats and multiplied by `SPREAD`. While more requests are in flight than ever before, the factor is
-`TRY_SPREAD`. Intervals shorter than `LEAST_SPREAD_S` are not enforced: they have no effect and only
-cost wake-ups."""
+`TRY_SPREAD`. Intervals shorter than `LEAST_SPREAD_S` are not enforced: they would have no effect
+and only cost wake-ups."""
 QUEUED = 0.5
 """If a refusal takes at least this share of the time that an answer takes, the request must have
 waited in a queue first. A provider with a queue limits seats, not the rate."""
 WARY, MOST_WARY_S = 2.0, 1.0
-"""At the start and after refusals, the interval between sends is this many times the duration of a
-refusal (but at most `MOST_WARY_S` seconds), until a request is served. So if the first request is
+"""At the start and after refusals, until a request is served, the interval between sends is `WARY`
+times the duration of a refusal (but at most `MOST_WARY_S` seconds). So if the first request is
 refused, the others have not been sent yet."""
 LEAST_STORM_S, STORM_S = 0.45, 10.0
-"""The shortest and the longest storm, in seconds. Refusals count as a storm if, after the shortest
-time, a request is still refused although no other request is in flight. A provider that allows two
-requests per second or more would have accepted this request."""
+"""The shortest and the longest storm (a period in which all requests are refused), in seconds.
+Refusals count as a storm if a request is still refused after `LEAST_STORM_S`, although no other
+request is in flight. A provider that allows two requests per second or more would have accepted
+this request."""
 CALM_S = 60.0
-"""The shortest time between two storms, in seconds. Refusals that come sooner after a storm are
-attributed to a limit."""
+"""The shortest time between two storms, in seconds. Refusals that come sooner than this after a
+storm are attributed to a limit."""
 LEAST_PAUSE_S = 0.01
 WORTH_NOTING = 0.02
 """If the rate changes by a smaller fraction than this, the change is not recorded in the
 history."""
 OF_STATED = 0.95
-"""The share of a stated rate that is used. The rest is a margin for sends that are spaced exactly
-but arrive less evenly."""
+"""If the provider states a rate, this share of it is used. The rest is a margin, because sends at
+exact intervals may arrive less evenly."""
 
 
 class AdaptiveController:
     """Estimates how many requests, in flight and per second, a provider allows. Does no I/O.
 
     There is one controller for all processes of a run. If several controllers estimated one limit,
-    each would try more than the limit, and one that started late would never get its share from the
+    each would try to exceed it, and one that started late would never get its share from the
     others.
 
-    There are three searches, and the evidence decides which of them is used. Until the first
-    refusal, seats double as long as that increases the answers per second (`SeatSearch`). When
-    doubling no longer helps, the server must be queueing requests. From then on, the search uses
-    the smallest number of seats that brings as many answers per second (`PlateauSearch`). A refusal
-    lowers the seats or the rate (`PaceSearch`). It may name the exceeded limit. Otherwise the
-    number of requests in flight decides. A provider that counts seats accepts as many requests in
-    flight as it has recently served. So a refusal at this number or below is a vote for a limit on
-    the rate, and a refusal above it is a vote for a limit on seats. If the provider's headers state
-    the rate, no search is necessary.
+    There are four searches, and the evidence decides which of them is used. Until the first
+    refusal, the number of seats doubles as long as that increases the answers per second
+    (`SeatSearch`). When doubling no longer helps, the server must be queueing requests. From then
+    on, the smallest number of seats that brings the same number of answers per second is used
+    (`PlateauSearch`). If the server reports the length of its queue, the report determines the
+    seats (`QueueSearch`).
+
+    A refusal lowers the number of seats or the rate (`PaceSearch`). If it does not name the limit
+    that was exceeded, the number of requests in flight decides which of the two is lowered. A
+    provider that counts seats accepts as many requests in flight as it has recently served. So a
+    refusal at this number or below is a vote for a limit on the rate, and a refusal above it is a
+    vote for a limit on seats. If the provider's headers state the rate, no search is necessary.
 
     A storm is a period of a few seconds in which all requests are refused. A storm gives no
     information about limits, so the cuts that it caused are undone when a request is served again.
 
     Attributes:
-        seats: The search for the limit on seats. `pace`: the search for the rate. `plateau`: the
-            search for the number of seats above which further seats bring no gain. `queue`: the
-            search that is used if the server reports its queue.
+        seats: The search for the limit on seats.
+        pace: The search for the rate.
+        plateau: The search for the number of seats above which further seats bring no gain.
+        queue: The search that is used if the server reports the length of its queue.
         heeds_headers: Whether limits that are stated in answers apply to all lanes of this
             controller. They do if all its lanes belong to one model.
         n_cuts: How often a refusal lowered the seats or the rate.
         forgiven_s: When a storm last ended and its cuts were undone.
         pause_s: How long the lanes should pause after the last refusal if the provider does not say
-            how long. It is 0 if lowering the limit is enough, because requests were served until
-            the refusal. It is a short time if the last cut is too recent to have an effect. It is
-            None if the lanes must back off, because no requests are served.
+            how long. It is 0 if requests were served until the refusal, so that lowering the limit
+            is enough. It is a short time if the last cut is too recent to have had an effect. It is
+            None if the lanes must back off, because no requests are being served.
     """
 
     def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:
@@ -132,9 +139,9 @@ class AdaptiveController:
         """The interval between sends in seconds; 0 if the rate is not limited.
 
         Once a request has been refused, sends are spread even if there are only a few seats.
-        Otherwise a provider that limits the rate could accept one of two simultaneous requests, as
-        if it had one seat. At the start and after a refusal, sends are spread more widely, until a
-        request is accepted.
+        Otherwise a provider that limits the rate could accept one of two simultaneous requests and
+        refuse the other, as if it had only one seat. At the start and after a refusal, sends are
+        spread more widely, until a request is accepted.
         """
         most = self._level / SATURATED if self._level > START else self._level
         if self.seats.pause_s:
@@ -204,7 +211,7 @@ class AdaptiveController:
         Args:
             load: How many requests are running and waiting on the server.
             in_flight: How many seats are taken now.
-            now_s: Now.
+            now_s: The current time.
         """
         self._load_s = now_s
         self.queue.reported(load.running, load.waiting, seats=self.cap(), in_flight=in_flight)
@@ -307,7 +314,7 @@ class AdaptiveController:
         return "refused: seats"
 
     def _relieve(self, before: tuple[int, float]) -> None:
-        """Decide on a pause after a cut: no pause if requests were served since the last cut."""
+        """Decide on a pause after a cut: none if requests were served since the previous cut."""
         was_lowered = self.cap() < before[0] or self.pace.rate < before[1]
         self.pause_s = 0.0 if self._served_since_cut and was_lowered else None
         self._back_off(self._cut_s)

@@ -1,4 +1,4 @@
-"""The observations that a controller receives, and the changes of limits that it makes."""
+"""The observations that a controller receives, and the limit changes that it makes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Observation:
 
     Attributes:
         outcome: The outcome of its request.
-        granted_s: When it was granted, monotonic seconds. A request that was sent before a cut
+        granted_s: When it was granted, in monotonic seconds. A request that was sent before a cut
             shows nothing about the limit after the cut.
         now_s: When it was given back.
         in_flight: How many seats were taken when it was given back, including its own.
@@ -41,7 +41,7 @@ class Observation:
 
     @property
     def is_served(self) -> bool:
-        """Whether the provider answered, even if it rejected the request itself."""
+        """Whether the provider answered, even if it rejected this particular request."""
         return self.outcome in ANSWERED
 
     @property
@@ -56,7 +56,10 @@ class Observation:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it was the only request in flight. Every limit on seats allows at least one."""
+        """Whether no other request was in flight when it was granted.
+
+        Every limit on seats would allow this request.
+        """
         return self.at_grant == 1
 
     def _says(self, word: str) -> bool:
@@ -72,10 +75,10 @@ class LimitChange(msgspec.Struct, frozen=True):
     """One change of a limit.
 
     Attributes:
-        limit: The name of a limit of the pool, such as `lab/key0`, or of a lane.
-        t_s: The time of the change, on the monotonic clock of the host, as in `attempts`.
-        workers: How many requests in flight are allowed from then on.
-        qps: How many sends per second are allowed from then on; no value if any number is allowed.
+        limit: The name of a limit in the pool, such as `lab/key0`, or the name of a lane.
+        t_s: The time of the change, on the host's monotonic clock, as in `attempts`.
+        workers: How many requests may be in flight from then on.
+        qps: How many requests may be sent per second from then on; null if any number is allowed.
         in_flight: How many requests were in flight at that time.
         reason: The reason for the change, in a few words.
     """

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
-"""If all accepted sends were made in less than this time, they may have been a burst."""
+"""If all accepted sends were made in less than this many seconds, they may have been a burst."""
 ENOUGH, LEAST_FLOW = 10, 2.0
-"""`ENOUGH` sends in the long span are enough to show a rate. If the rate was at least `LEAST_FLOW`
-per second, a sudden stop means that there is a storm."""
+"""`ENOUGH` accepted sends within `LONG_S` are enough to show a rate. If the rate was at least
+`LEAST_FLOW` per second, a sudden stop may be a storm, in which all requests are refused."""
 
 
 class AcceptedRate:
@@ -47,14 +47,14 @@ class AcceptedRate:
             self._counts.popleft()
 
     def sent_before(self, n: int, since_s: float, n_now: float, now_s: float) -> None:
-        """Count the sends before the search, as if they had been spread evenly.
+        """Count the sends from before the search, as if they had been spread evenly.
 
         Args:
             n: The number of sends, including sends that may still be refused.
             since_s: When the first of them was sent.
             n_now: How many of them were sent in the current second. After a quiet time these are
                 most of the evidence.
-            now_s: Now.
+            now_s: The current time.
         """
         self._first_s = since_s
         seconds = range(max(int(since_s), int(now_s - LONGEST_S)), int(now_s))
@@ -72,7 +72,7 @@ class AcceptedRate:
                 return
 
     def is_known(self, now_s: float) -> bool:
-        """Whether sends were counted for long enough to show a rate and some were accepted."""
+        """Whether sends were counted for long enough to show a rate, and some were accepted."""
         if self._first_s is None or not self.was_any_served:
             return False
         return now_s - self._first_s >= LEAST_S and self._within(now_s, LONGEST_S) >= 1.0
@@ -82,16 +82,16 @@ class AcceptedRate:
         return self._within(now_s, LONG_S) < ENOUGH
 
     def is_flow(self, now_s: float) -> bool:
-        """Whether enough sends were accepted recently for a sudden stop to mean something."""
+        """Whether enough sends were accepted recently for a sudden stop to be significant."""
         return self.is_known(now_s) and self._mean(now_s, SHORT_S) >= LEAST_FLOW
 
     def per_s(self, now_s: float) -> float:
-        """The accepted sends per second, over the last 2 s or the last 10 s: the higher rate.
+        """The accepted sends per second: the higher of the rates over the last 2 s and 10 s.
 
-        The rate of the short span follows growth, and the rate of the long span does not fall in a
-        pause. If even the long span contains few sends, the rate of the last minutes is used,
-        because the provider may count per minute. Such a provider accepts sends at the start of a
-        minute and then refuses the rest.
+        The rate over the short span follows growth, and the rate over the long span falls only
+        slowly during a pause. If even the long span contains few sends, the rate over the last
+        minutes is used, because the provider may count per minute. Such a provider accepts sends at
+        the start of a minute and then refuses the rest.
         """
         if self._first_s is None:
             return 0.0
@@ -118,23 +118,25 @@ CUT = 0.95
 LOWEST = 1 / 60.0
 FIRST_STEP = 0.02
 SETTLES_S = 1.0
-"""Providers count a rate over a second or more, so a refusal sooner than this after a cut shows
-nothing new."""
+"""Providers count a rate over a second or more. So if a request is sent within this many seconds
+after a cut and is refused, the refusal shows nothing new."""
 STEP_S = 1.0
-"""The step doubles after a second without refusals (or after the time of five sends, if longer)."""
+"""The step by which the rate grows doubles after this many seconds without refusals, or after the
+time that five sends take, if that is longer."""
 FIRST_TARGET, FIRST_SPAN_S = 1.1, 2.0
-"""The first cut sets the rate to the accepted rate, which is too low if there were pauses. This is
-only a guess, so the rate soon grows beyond it if there are no refusals."""
+"""The first cut sets the rate to the accepted rate, which is too low if there were pauses. The
+accepted rate is only a guess, so the rate soon grows beyond it if there are no refusals."""
 
 
 LEAST_IN_STORM = 0.5
-"""The lowest rate, in sends per second, while the refusals may be a storm."""
+"""Refusals that may be due to a storm do not lower the rate below this many sends per second."""
 
 
 class PaceSearch:
     """Controls the rate of sends with AIMD, in epochs as in `SeatSearch`. Does no I/O.
 
-    The rate is unbounded until the first cut, which sets it to the recently accepted rate.
+    The rate is unbounded until the provider states a rate, or until the first cut sets it to the
+    recently accepted rate.
 
     Attributes:
         rate: Sends per second; infinity while it is unbounded.
@@ -156,14 +158,14 @@ class PaceSearch:
 
     @property
     def held(self) -> float | None:
-        """The accepted sends per second, not counting tries above them; None if unbounded."""
+        """The accepted rate in sends per second, without tries above it; None if unbounded."""
         if self._curve is not None:
             return min(self._curve.target, self._ceiling)
         return None if math.isinf(self.rate) else self.rate
 
     @property
     def settles_s(self) -> float:
-        """From this time on, requests show whether the rate set by the last cut is right."""
+        """The time from which requests show whether the rate set by the last cut is right."""
         return self._cut_s + SETTLES_S
 
     def state(self, rate: float) -> None:

@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 
 ENOUGH, FOR_DOUBLING, FOR_TRY, GIVE_UP = 6, 12, 30, 50
-"""How many answers are needed to judge a level, which is a certain number of requests in flight.
-`ENOUGH` is for the lower level of a doubling, which gets no more answers later. `FOR_DOUBLING` is
-for its upper level, and `FOR_TRY` for the level of a later try. If the lower level has too few
-answers, doubling ends after `GIVE_UP` answers at the upper level."""
+"""How many answers are needed to judge a level (a certain number of requests in flight). `ENOUGH`
+is for the lower level of a doubling, which gets no more answers later. `FOR_DOUBLING` is for its
+upper level, and `FOR_TRY` for the level of a later try. If the lower level has too few answers,
+doubling ends after `GIVE_UP` answers at the upper level."""
 COME_BACK = 0.75
 """The share of a doubling's requests that must be answered before the doubling is judged. This is
 necessary because short answers come back first."""
 PAYS = 0.5
-"""Twice the seats must bring at least 2 ** 0.5 times the answers per second. Otherwise doubling
+"""Doubling the seats must bring at least 2 ** 0.5 times the answers per second. Otherwise doubling
 ends."""
 UNPROVEN, AHEAD = 20.0, 1.25
-"""Without evidence, doubling stops at `UNPROVEN` seats. With evidence, it may go up to `AHEAD`
-times the number of seats that is known to bring a gain. The answers that show whether even more
-seats bring a gain have not arrived yet."""
+"""Without evidence of a gain, doubling stops at `UNPROVEN` seats. With evidence, it continues up to
+`AHEAD` times the number of seats that is known to bring a gain. Whether even more seats bring a
+gain is unknown until more answers arrive."""
 MOST_GROWTH = 1.5
-"""An answer is evidence about the time when its request was sent. So above `UNPROVEN` seats, it
+"""An answer reflects the load at the time when its request was sent. So above `UNPROVEN` seats, it
 counts only if the number of seats has grown by less than this factor since then."""
 UP, DOWN = 2.0, 0.8
-"""A try multiplies the number of seats by `UP` or by `DOWN`. With twice the seats, the effect shows
-soon. A try with fewer seats costs some answers."""
+"""A try multiplies the number of seats by `UP` or by `DOWN`. Twice the seats soon show an effect.
+Fewer seats cost some answers, so the step down is smaller."""
 SPARE, LONGER = 1.1, 1.25
-"""The search uses a tenth more seats than necessary, so that the server always has work. If
-answers take `LONGER` times as long as with fewer requests in flight, fewer seats are tried."""
+"""The search uses a tenth more seats than necessary, so that the server always has work. If answers
+take more than `LONGER` times as long as with fewer requests in flight, fewer seats are tried."""
 HOLD, OLD = 10.0, 30.0
 """How long the number of seats stays the same after a try that brought no gain, and how old a level
 may be for a comparison. Both are multiples of the duration of an answer. There is a maximum age
-because tasks change, and long tasks look the same as a queue."""
+because tasks change, and a change to longer tasks looks like a queue."""
 LATE, FEW_LOST = 0.5, 3
 """Answers count as late if their mean duration exceeds the share `LATE` of their time-out. They
 also count as late if at least `FEW_LOST` requests time out and there is at least one time-out for
@@ -94,7 +94,7 @@ class _Level:
 
     @property
     def per_s(self) -> float:
-        """Answers (or tokens) per second, by Little's law, so that levels can be compared."""
+        """Answers (or tokens) per second, by Little's law. Levels are compared by this number."""
         if not self.n:
             return 0.0
         answered = self.took_s / (self.took_s + self.lost_s)
@@ -112,7 +112,7 @@ class _Level:
         return self.n_all >= enough and now_s - self.since_s >= _ANSWERS * mean_s
 
     def is_late(self, timeout_s: float) -> bool:
-        """Whether its requests come too close to their time-out or exceed it."""
+        """Whether requests at this level come too close to their time-out or exceed it."""
         is_slow = self.n_all >= FOR_DOUBLING and self.mean_s > LATE * timeout_s
         return is_slow or self.n_lost >= max(FEW_LOST, 0.1 * self.n)
 
@@ -127,18 +127,21 @@ class PlateauSearch:
     """Finds the smallest number of requests in flight that brings the most answers per second.
 
     According to Little's law, this is the number of answers per second times the duration of an
-    answer without waiting. The number of answers per second is known from a higher level, and the
-    duration from a lower one. The search does no I/O. While the seats double, the answers at each
-    level are compared with those at a lower level. When a doubling brings no gain, this search sets
-    the seats from then on. After a while it tries twice as many seats, or fewer if answers take
-    longer than necessary. It computes the sufficient number from both levels.
+    answer when no request has to wait. The number of answers per second is known from a higher
+    level (number of requests in flight), and the duration from a lower one.
 
-    A time-out takes up a seat but does not count as an answer. All durations are multiples of the
-    observed duration of an answer. If answers take longer, this is a reason to try fewer seats. It
-    does not prove that there are too many seats, because longer tasks also take longer.
+    While the seats double, the answers at each level are compared with those at a lower level. Once
+    a doubling brings no gain, this search sets the number of seats. After a while it tries twice as
+    many seats, or fewer if answers take longer than necessary. From the levels before and during
+    the try, it computes how many seats are enough.
+
+    A time-out takes up a seat but does not count as an answer. All periods of the search are
+    multiples of the observed duration of an answer. Longer answers are a reason to try fewer seats.
+    They do not prove that there are too many seats, because the tasks may have become longer. The
+    search does no I/O.
 
     Attributes:
-        seats: The number of seats that it sets; None while the seats still double.
+        seats: The number of seats that the search sets; None while the seats still double.
         most: The number of seats up to which evidence justifies doubling.
     """
 
@@ -162,7 +165,10 @@ class PlateauSearch:
         return self.seats is not None
 
     def step(self, seats: float, seen: Observation) -> float:
-        """How many seats an answer adds during doubling; more if seats lag behind the evidence."""
+        """How many seats an answer adds during doubling.
+
+        It adds more if the evidence justifies more than twice the current number of seats.
+        """
         # With twice the requests in flight, each may take twice as long.
         would_be_late = 2.0 * (seen.now_s - seen.granted_s) > LATE * seen.timeout_s
         is_old = seats >= UNPROVEN and seen.at_grant * MOST_GROWTH < seats
@@ -272,7 +278,10 @@ class PlateauSearch:
         self._hold = hold
 
     def _try_less(self, seen: Observation) -> None:
-        """Try so few requests in flight that answers are in time, if the load made them late."""
+        """Try fewer requests in flight.
+
+        If the load made answers late, the number is small enough for answers to be in time.
+        """
         in_time = LATE * seen.timeout_s / self._base.mean_s
         self._try(min(DOWN, in_time) * self._base.seats, seen)
 
@@ -297,14 +306,14 @@ class QueueSearch:
     """Keeps a server busy and its queue nearly empty. Does no I/O.
 
     Attributes:
-        seats: The number of seats that it sets; None before the server's first report.
+        seats: The number of seats that the search sets; None before the server's first report.
     """
 
     def __init__(self) -> None:
         self.seats: float | None = None
 
     def reported(self, running: float, waiting: float, *, seats: int, in_flight: int) -> None:
-        """Adjust the seats to a report from the server.
+        """Adjust the number of seats after a report from the server.
 
         Args:
             running: How many requests the server is processing, for all its clients.

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 SPAN, SHORTEST_SPAN_S, SPAN_S = 15.0, 3.0, 15.0
-"""The minimum time from a cut to the next try above the limit is `SPAN_S` seconds. If such a try
-has just confirmed the limit, the minimum is `SPAN` times the duration of an answer, but between
-`SHORTEST_SPAN_S` and `SPAN_S`."""
+"""The minimum time from a cut to the next try above the limit is `SPAN_S` seconds. If the cut
+followed such a try, which confirmed the limit, the minimum is `SPAN` times the duration of an
+answer. It is never less than `SHORTEST_SPAN_S` or more than `SPAN_S`."""
 REQUESTS_PER_TRY = 80
-"""The minimum number of requests from a cut to the next try. A try costs one or two refusals, so
-refusals stay below 2.5 % of all requests even if the limit is low."""
+"""The minimum number of requests between a cut and the next try. A try costs one or two refusals,
+so refusals stay below 2.5 % of all requests even if the limit is low."""
 PAUSES_PER_TRY, FIRST_PAUSES = 40, 0.3
 """A provider may ask for a pause when it refuses a try. The time to the next try includes
 `PAUSES_PER_TRY` times this pause, so that these pauses also stay below 2.5 % of the time."""
@@ -27,9 +27,10 @@ LONGEST_SPAN_S = 300.0
 class Curve:
     """How a limit grows again after it was cut from `target` to `low`.
 
-    Until `span_s`, it follows the concave part of CUBIC: t seconds after the cut, it is target -
-    (target - low) * (1 - t/span)^3. After half of the span it has covered seven eighths of the way.
-    After the span it stays at `target`, and the search then tries higher values.
+    During the first `span_s` seconds, it follows the concave part of CUBIC: t seconds after the
+    cut, the limit is target - (target - low) * (1 - t/span)^3. After half of the span it has
+    covered seven eighths of the way. After the span it stays at `target`, and the search then tries
+    higher values.
 
     Source: RFC 9438, section 4.2 (CUBIC). Here, the span K is given and not derived.
     """
@@ -64,22 +65,25 @@ CUT = 0.9
 """The factor of a cut. If a limit is cut to the fraction c and grows again, about (1 + c) / 2 of it
 is used on average, so halving it would waste a quarter."""
 DEEPEST_CUT = 0.5
-"""The factor of the first cut, if doubling reached the limit: half of the seats were accepted."""
+"""The lowest factor of the first cut: when doubling exceeds the limit, half of the seats have
+already been accepted."""
 FIRST_STEP = 0.02
-"""The size of the first try above a limit, as a fraction of the limit; at least one seat."""
+"""The size of the first step above a limit, as a fraction of the limit, but at least one seat."""
 
 
 class SeatSearch:
     """A CUBIC window with epochs. Pure: the same observations give the same limits.
 
-    The limit doubles with each round trip until the first refusal. Refusals count once per epoch:
-    only a request granted after the last cut gives information about the limit since then. Without
-    epochs, a burst of twenty refusals would cause twenty cuts, down to an eighth of the limit. With
-    a fixed time between cuts, a limit that is far too high would cause refusals for too long. If
-    the n-th request in flight is refused, the limit may be n - 1. After a quiet time the limit is
-    cut to that value, otherwise by a factor. After a cut the limit returns along a `Curve`, stays
-    there, and then tries higher values. The first step above the old limit is small, and the step
-    doubles after each round without refusals.
+    The limit doubles with each round trip until the first refusal. Refusals count once per epoch
+    (the time between two cuts): only a request granted after the last cut gives information about
+    the limit since then. Without epochs, a burst of twenty refusals would cause twenty cuts, down
+    to an eighth of the limit. With a fixed time between cuts, a limit that is far too high would
+    cause refusals for too long.
+
+    If the n-th request in flight is refused, the limit may be n - 1. After a time without refusals
+    the limit is cut to that value, otherwise by a factor. After a cut the limit grows to a target
+    along a `Curve`. After that, the search tries higher values. The first step above the old limit
+    is small, and the step doubles after each round trip without refusals.
 
     If no request was served since the last cut, there is a storm or an outage. Refusals then give
     no information about the limit, and the curve returns to the old limit.
@@ -115,12 +119,15 @@ class SeatSearch:
 
     @property
     def held(self) -> int | None:
-        """The accepted seats, without tries above them; None if no refusal has shown a limit."""
+        """The accepted number of seats, without tries above it.
+
+        None if no refusal has shown a limit.
+        """
         return None if self._curve is None else max(1, int(self._curve.target + 1e-9))
 
     @property
     def settles_s(self) -> float:
-        """From this time on, requests show whether the limit set by the last cut is right."""
+        """The time from which requests show whether the limit set by the last cut is right."""
         return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
 
     @property
@@ -133,8 +140,8 @@ class SeatSearch:
 
         Args:
             seen: The success.
-            step: How many seats the success adds before the first refusal. 1 doubles the limit with
-                each round trip.
+            step: How many seats a success adds before the first refusal. With 1, the limit doubles
+                with each round trip.
 
         Returns:
             Whether the limit has changed.

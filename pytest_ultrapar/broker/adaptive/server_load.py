@@ -106,7 +106,7 @@ def _opener(url: str, route: Route, proxies: dict[str, str]) -> urllib.request.O
 
     class Unread(urllib.request.HTTPErrorProcessor):
         def http_response(self, request: object, response: Any) -> Any:  # noqa: ANN401 - as urllib's
-            """Return every answer as it is: urllib then follows no redirect and raises no error."""
+            """Return every answer unchanged: urllib must not follow redirects or raise errors."""
             return response
 
         https_response = http_response
@@ -126,7 +126,7 @@ Source = tuple[str, Route]
 
 
 def watched(pool: Pool, environ: Mapping[str, str]) -> dict[Place, Source]:
-    """The instances of adaptive providers that declare a `metrics_url`, each with its source.
+    """The adaptive providers' instances that declare a `metrics_url`, each with its source.
 
     Raises:
         ConfigError: An environment variable does not contain the proxy that the pool expects.
@@ -151,7 +151,10 @@ def watch_variables(pool: Pool) -> set[str]:
 
 
 def servers_asked(provider: Provider) -> list[Instance]:
-    """The instances of a provider whose servers report their load."""
+    """A provider's instances whose servers report their load.
+
+    The list is empty if the provider is not in adaptive mode.
+    """
     if provider.rate_mode != "adaptive":
         return []
     return [
@@ -165,7 +168,8 @@ def servers_asked(provider: Provider) -> list[Instance]:
 class LoadWatch:
     """Asks each server for its load once a second until `stop`, in one thread per server.
 
-    A server that gives no valid answer is asked again, and does not delay the other servers.
+    A server that gives no valid answer is asked again, and does not delay the requests to other
+    servers.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ _ON_THE_COMMAND_LINE = {
         _NOTHING_RUNS,
     ),
 }
-"""Options that `ultrapar bench` sets itself, and options with which pytest would run no case. Their
-names are written as on the command line, without `=VALUE`."""
+"""Options to refuse, each with the reason: `ultrapar bench` sets them itself, or they keep pytest
+from running any case. They are named as on the command line, without `=VALUE`."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
     "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
@@ -51,8 +51,8 @@ FROM_CONFIGURATION = {
     "htmlpath": ("--html", _ONE_FILE),
     "benchmark_json": ("--benchmark-json", _ONE_FILE),
 }
-"""Options to refuse, by pytest's internal name for them. They are refused no matter whether they
-come from the command line, `addopts` or `PYTEST_ADDOPTS`."""
+"""More options to refuse, by pytest's internal names for them. They are refused wherever they are
+set: on the command line, in `addopts` or in `PYTEST_ADDOPTS`."""
 
 
 def parse_modes(text: str) -> tuple[str, ...]:
@@ -75,15 +75,14 @@ def parse_modes(text: str) -> tuple[str, ...]:
 
 
 def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
-    """Refuse pytest options that prevent `ultrapar bench` from running the same cases in each mode.
+    """Check that the suite comes first, and refuse options that `ultrapar bench` does not allow.
 
     Args:
         passed_on: The suite and pytest's options.
         has_pool: Whether `--pool` was given.
 
     Raises:
-        ConfigError: The suite is not the first argument, or `ultrapar bench` does not allow an
-            option.
+        ConfigError: The suite is not the first argument, or an option is not allowed.
     """
     if not passed_on or passed_on[0].startswith("-"):
         found = f"found {passed_on[0]!r} first" if passed_on else "no argument is given"
@@ -99,7 +98,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
 
 
 def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -> list[str]:
-    """Return pytest's arguments for one mode, without the run's directory.
+    """Return pytest's arguments for one mode, except for the option that sets the run's directory.
 
     The option for the policy is passed on only to modes that use a policy.
     """

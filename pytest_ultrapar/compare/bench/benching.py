@@ -43,7 +43,7 @@ _BY_SIGNAL = 128
 
 
 def run_pytest(arguments: Sequence[str]) -> int:
-    """Run pytest with the same standard output and error as this process; return its exit code.
+    """Run pytest with the same standard output and error as this process; return the exit code.
 
     pytest runs in its own process group, and this process passes each signal on to that group once.
     After Ctrl-C, pytest stores finished episodes and ends normally with exit code 2, and this
@@ -80,7 +80,7 @@ def run_pytest(arguments: Sequence[str]) -> int:
 
 
 def _end_with(parent: int, prctl: Callable[[int, int], int]) -> None:
-    """Make the kernel send SIGINT to the forked process, which calls this, when its parent ends."""
+    """Ask the kernel for SIGINT when the parent ends. The forked process calls this for itself."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
         os._exit(_BY_SIGNAL + signal.SIGINT)
@@ -89,8 +89,9 @@ def _end_with(parent: int, prctl: Callable[[int, int], int]) -> None:
 def check_pytest(arguments: Sequence[str], *, mode: str) -> tuple[int, str]:
     """Check, without sending a request, that pytest accepts the arguments.
 
-    Only in mode `phase` can the assignment be refused, and only a plan makes an assignment. In
-    other modes, it is enough to collect, which takes half as long.
+    In mode `phase`, pytest makes a plan, because only a plan makes the assignment, and only in this
+    mode can the assignment be refused. In other modes, it is enough to collect the tests, which
+    takes half as long.
 
     Returns:
         The exit code and the output of pytest.
@@ -126,7 +127,7 @@ class Ended:
     """How pytest ended in one mode.
 
     Attributes:
-        run: The run of this mode. None if planned cases have no row in the results, or if the run
+        run: The run of this mode. None if any planned case has no row in the results, or if the run
             never started.
         said: An error message for the user; empty if there was no error.
     """
@@ -146,11 +147,11 @@ def bench(
     mode ends with an exit code other than 0 or 1, the modes after it do not run.
 
     Returns:
-        pytest's worst exit code, or 4 if no mode completed a case.
+        pytest's worst exit code. If this is 0 or 1 but no mode completed a case: 4.
 
     Raises:
         ConfigError: The directory cannot be used, or not all modes ran the same cases.
-        ResultsError: A file of a run cannot be read.
+        ResultsError: A file in a run's directory cannot be read, or the report cannot be written.
     """
     commands = {mode: pytest_arguments(passed_on, mode=mode, pool=pool) for mode in modes}
     directory = new_directory(out, datetime.now(UTC))
@@ -184,7 +185,10 @@ def _was_begun(directory: Path) -> bool:
 
 
 def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> None:
-    """Remove directories of runs that never began, and `directory` if it is new and now empty."""
+    """Remove directories of runs that never began.
+
+    Also remove `directory` if this command named it (`is_ours`) and it is now empty.
+    """
     for mode in modes:
         if not _was_begun(directory / mode):
             shutil.rmtree(directory / mode, ignore_errors=True)
@@ -209,7 +213,7 @@ def _check(commands: dict[str, list[str]]) -> int:
 
 
 def read_ended(mode: str, directory: Path, code: int) -> Ended:
-    """Read the directory of a mode in which pytest ended with this exit code.
+    """Read a mode's directory after pytest has ended with exit code `code` in this mode.
 
     Raises:
         ResultsError: A file cannot be read.

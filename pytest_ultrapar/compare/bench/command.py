@@ -57,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run all modes; return pytest's worst exit code, or 4 if no mode completed a case.
 
     Raises:
-        ConfigError: An argument cannot be used; no mode has run yet.
+        ConfigError: An argument cannot be used (in this case, no mode has run), or not all modes
+            ran the same cases.
         ResultsError: A file of a run cannot be read.
     """
     modes = parse_modes(arguments.modes)

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModeRun:
-    """The run of a mode. Each of its planned cases has a row in the results.
+    """The run in one mode. Each of its planned cases has a row in the results.
 
     Attributes:
         cases: The planned cases, by id.
         measures: The measures of its graded cases, by case id.
-        columns: The same measures as columns, in the same order.
+        columns: The measures in the same order, stored as columns.
         benchmark: The content of the benchmark file; None if no case was completed.
     """
 
@@ -75,11 +75,11 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
 def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
     """Find the run with which the speed of the others is compared.
 
-    This is the run in mode `serial`. Without such a run, it is the run in mode `rotate`, which is
-    also sequential.
+    This is the run in mode `serial`. If mode `serial` did not run, it is the run in mode `rotate`,
+    which also runs one case at a time.
 
     Returns:
-        The run; None if both are missing, or if `rotate` is the only run.
+        The run; None if both modes are missing, or if `rotate` is the only mode.
     """
     of_mode = {run.mode: run for run in runs}
     if set(of_mode) == {"rotate"}:
@@ -92,9 +92,10 @@ class Speedup(NamedTuple):
 
     Attributes:
         factor: The run's cases per second, divided by the serial run's.
-        interval: The interval of the factor from `speedup_interval`, with a confidence of at least
-            95 %. None with fewer than 3 cases.
-        serial_s: How long the cases that the run completed take one after another, in seconds.
+        interval: The factor's confidence interval, as `speedup_interval` computes it, at 95 % or
+            more. None if there are fewer than 3 cases.
+        serial_s: How long the cases that the run completed would take one after another, in
+            seconds.
         n_serial: How many cases the serial run completed.
     """
 
@@ -105,10 +106,10 @@ class Speedup(NamedTuple):
 
 
 def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]) -> Speedup | None:
-    """Compute the speed-up of some cases; None if either run completed no such case.
+    """Compute the speed-up for the chosen cases; None if either run completed no chosen case.
 
-    The times of each case in both runs are used as a pair. So a long case does not widen the
-    interval, because it is long in both runs.
+    The two times of each case, one from each run, are used as a pair. So a case that takes long in
+    both runs does not widen the interval.
 
     Args:
         serial: The serial run.
@@ -134,7 +135,7 @@ def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]
 
 
 def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int, float]]:
-    """Return by case id whether each case was completed (0 or 1), and its share of the makespan."""
+    """Return for each case, by id, whether it was completed (0 or 1) and its share of makespan."""
     took = part_time(run.columns, chosen)
     if took is None:
         return {}
@@ -155,9 +156,9 @@ mode has, the better the estimate."""
 def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
     """Merge the entries of all modes into one file; None if no mode completed a case.
 
-    If mode `serial` or `rotate` ran, all speed-ups are relative to that mode: `basis` is "full",
-    and `over` names the mode. The file then contains no estimate of a serial run. Otherwise it
-    contains the estimate from one mode, and `estimated_from` names this mode.
+    If `base_run` finds a run, all speed-ups are relative to its mode: `basis` is "full", and `over`
+    names the mode. The file then contains no estimate of a serial run. Otherwise it contains the
+    estimate from one mode, and `estimated_from` names this mode.
     """
     files = [(run, run.benchmark) for run in runs if run.benchmark is not None]
     if not files:
@@ -189,7 +190,7 @@ def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
 
 
 def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scope, dict[str, Any]]:
-    """Return the measured speed-ups by suite and model, which replace the estimates."""
+    """Return the measured speed-ups, which replace the estimates, by suite and model."""
     measured: dict[Scope, dict[str, Any]] = {}
     for whole in file["ultrapar"]["runs"]:
         for each in whole["parts"]:

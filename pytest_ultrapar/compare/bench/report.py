@@ -35,7 +35,7 @@ _VERDICTS = {"same": "the same", "different": "DIFFERENT", "undecided": "not dec
 
 
 def report_lines(runs: Sequence[ModeRun], *, width: int) -> list[str]:
-    """Return lines on the modes' times and speed-ups, and on whether their answers are the same.
+    """Report the time and speed-up of each mode, and whether the modes' answers are the same.
 
     Args:
         runs: One or more runs. All have the same cases, and at least one of them completed a case.
@@ -133,7 +133,7 @@ def _bounds(runs: Sequence[ModeRun]) -> Iterator[str]:
 
 
 def _bound_by(run: ModeRun) -> str | None:
-    """Name the limit that sets the lower bound of the makespan in that mode."""
+    """Name what determines the lower bound for the run's makespan."""
     one_by_one_s = sum(each.service_s for each in run.measures.values() if each.timed)
     if run.mode in ONE_AT_A_TIME and one_by_one_s >= (run.summary.bound_s or 0.0):
         return "running one case at a time"

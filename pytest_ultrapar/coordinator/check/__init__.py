@@ -1,1 +1,1 @@
-"""Check which lanes of a pool answer: with `ultrapar check`, or `--ultrapar-check` before a run."""
+"""Check which of a pool's lanes answer: `ultrapar check`, or `--ultrapar-check` before a run."""

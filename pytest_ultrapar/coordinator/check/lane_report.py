@@ -35,18 +35,18 @@ class LaneAnswer:
 
     Attributes:
         word: `ok`, `limited`, `unsure` or `failed`. A lane is `limited` if it is rate-limited now
-            (429, or 503 with `Retry-After`) or a daily limit of the pool is used up. It is `unsure`
-            after a failure that may be temporary. After such a failure, a run sends the request
-            again.
+            (429, or 503 with `Retry-After`) or a daily limit in the pool is used up. It is `unsure`
+            after a failure that may be temporary, so that a run would send the request again.
         latency_s: Seconds from sending the request to the end of the answer, including the time to
             connect; None if nothing was sent.
-        label: The name of the outcome in `CLASSES`, or `not sent`; empty for `ok`.
-        cause: The description of the failure from `CLASSES`, the same for all lanes with the same
-            error; empty for `ok`.
-        said: The message of the server or the network, without secrets; may be empty.
+        label: The name of the outcome in `CLASSES`, or `not sent` if no request could be sent;
+            empty for `ok`.
+        cause: The description of the failure, without the server's message; empty for `ok`. If a
+            request was sent, it is mostly from `CLASSES`.
+        said: The message from the server or the network, without secrets; may be empty.
         known: Facts about the lane that a run should know before it starts; None if there is no
             such fact.
-        allowance: The provider's own limits, read from the headers.
+        allowance: The provider's own limits, read from the headers of the answer.
     """
 
     lane: Lane
@@ -99,14 +99,18 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
 
 
 def in_short(redacted: str) -> str:
-    """The server's message on one line. Redact it first, because a secret may contain spaces."""
+    """The server's message, shortened to one line.
+
+    Redact the message first: this function collapses spaces, so a secret that contains spaces might
+    not be recognised afterwards.
+    """
     return shortened(" ".join(redacted.split()), _SHOWN_CHARACTERS)
 
 
 def _word(failure: Failure) -> Word:
     """Choose the word for a failure.
 
-    If no connection to a lane can be made, the lane is `failed`, because a run soon removes it.
+    If no connection to a lane can be made, the lane is `failed`: a run would soon remove it.
     """
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
@@ -148,7 +152,7 @@ def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
 
     Args:
         answer: The result for the lane.
-        lanes: All checked lanes, from which the width of the column is computed.
+        lanes: All checked lanes, which determine the width of the column.
     """
     width = min(_WIDEST, max(len(lane.lane_id) for lane in lanes))
     took = "" if answer.latency_s is None else duration(answer.latency_s)
@@ -226,7 +230,7 @@ def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
 
 
 def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
-    """A line for each failure that at least `least` lanes have: the lanes and the cause."""
+    """A line for each failure that occurred on at least `least` lanes: the lanes and the cause."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key(((one.word, one.label), one) for one in in_order if one.word != "ok")
     for (word, label), own in sorted(found.items()):
@@ -243,7 +247,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
-    """Models for which every lane was checked and is not ok; empty if this is so for all models."""
+    """Models for which every lane was checked and no lane is ok; empty if that is every model."""
     not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
     alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
     if not alive:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 
 _LARGEST_BYTES = 2 * 1024 * 1024
-"""The largest allowed answer, which is more than a check needs. All lanes are checked at the same
-time. With 300 lanes, servers that never stop sending could otherwise fill 5 GB of memory."""
+"""The maximum size of an answer, in bytes, which is more than a check needs. All lanes are checked
+at the same time. With the usual maximum, 300 servers that never stop sending could fill 5 GB of
+memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Seen:
         failure: The failure; None if the lane answered.
         latency_s: Seconds from sending the request to the end of the answer; None if nothing was
             sent.
-        at_s: The time of the result, in monotonic seconds.
+        at_s: The time of the result, in seconds on the host's monotonic clock.
         unsent: The error that prevented the request; None if a request was sent.
         allowance: The provider's own limits, read from the answer's headers.
     """
@@ -182,12 +183,12 @@ class LaneRequests:
 
 
 def _each_lane_alone(pool: Pool) -> Pool:
-    """Return a pool in which lanes do not affect each other, but have the same limits.
+    """Return a copy of a pool in which lanes do not affect each other. All limits still apply.
 
-    In a run, the failure of one lane affects other lanes: for example, it can remove their key. In
-    a check this must not happen, because the results would depend on the order of answers. A
-    request must not move to another lane either. Limits keep their names, so they still apply to
-    all lanes together.
+    In a run, the failure of one lane affects other lanes: for example, the key that they share may
+    be removed. In a check this must not happen, because the results would depend on the order of
+    answers. A request must not move to another lane either. Limits keep their names, so they still
+    apply to all lanes together.
     """
     lanes = tuple(
         replace(lane, model=lane.lane_id, instance=lane.lane_id, key=lane.lane_id)

@@ -66,16 +66,16 @@ def lane_answers(
 
     Args:
         pool: The pool; each lane gets one request.
-        base_urls: Base URLs of simulated providers, by name.
+        base_urls: Base URLs of simulated providers, by the name of the provider.
         line: Shows why the check is waiting.
         days: The daily limits.
         wait_s: How long to wait for servers that are unavailable, in seconds.
-        timeout_s: The maximum deadline of one request. If the deadline in the pool is shorter, it
-            applies.
-        option: Name of the option for `wait_s`, for messages.
+        timeout_s: The longest time that one request may take, in seconds. If the pool sets a
+            shorter deadline, that one applies.
+        option: Name of the option that sets `wait_s`, for messages.
 
     Raises:
-        ConfigError: The environment variable of a key, or of a proxy, is not set.
+        ConfigError: The environment variable for a key or a proxy is not set.
     """
     asked = {
         lane_id: replace(one, timeout_s=min(one.timeout_s, timeout_s))

@@ -40,7 +40,7 @@ def needed_lanes(
         lanes: The lanes of the run.
         assignment: The assignment, which may restrict cases to some lanes of their model.
         cases: The cases that send requests.
-        in_roles: Models that have a role; the assignment does not restrict the lanes for roles.
+        in_roles: Models that have a role; the assignment does not restrict the lanes of a role.
     """
     bound_to = {
         case_id: group.lanes

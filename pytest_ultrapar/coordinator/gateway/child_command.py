@@ -42,10 +42,10 @@ def variables(paths: Collection[str], address: str, token: str) -> list[dict[str
     """Return the variables for the clients of each provider: addresses first, then keys.
 
     Args:
-        paths: The paths that the pool's lanes serve. Variables for other paths are left out,
-            because their clients may use their provider without the gateway.
+        paths: The paths that the pool's lanes serve. Variables for other paths are left out, so
+            that clients that use those paths can still reach their provider without the gateway.
         address: Address of the gateway.
-        token: Token for its clients.
+        token: Token for the gateway's clients.
     """
     return [
         {
@@ -111,7 +111,7 @@ class ChildCommand:
         self._ended()
 
     def pass_on(self, number: int) -> None:
-        """Pass on a signal to the command, unless the terminal has already sent it there."""
+        """Pass a signal on to the command, unless the terminal has already done so."""
         if number != signal.SIGINT or not _has_terminal():
             self._process.send_signal(number)
 
@@ -124,7 +124,7 @@ class ChildCommand:
 
 
 def _has_terminal() -> bool:
-    """Whether Ctrl-C on the terminal reaches this process, and therefore also its command."""
+    """Whether Ctrl-C in the terminal reaches this process, and therefore also its command."""
     try:
         with open("/dev/tty", "rb") as terminal:  # noqa: PTH123 - no path is asked for
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

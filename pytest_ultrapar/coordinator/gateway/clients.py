@@ -1,4 +1,4 @@
-"""The clients of a gateway: each of their requests becomes a case, in an engine without tests."""
+"""The clients of a gateway: each of their requests becomes a case, which runs without a test."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
 _LEFT = "the client disconnected, or was told to try again later, before the answer arrived"
 _MOST = 80
-"""The maximum number of characters to store of a client's text."""
+"""How many characters of a client's text are stored at most."""
 
 
 class _Model(msgspec.Struct):
@@ -53,7 +53,8 @@ class GatewayClients:
         endpoints: The endpoints of all lanes.
         tokens: Estimates how many tokens requests use; None if no limit counts tokens.
         run_id: Id of the run, from which the ids of its cases are made.
-        plan: Called with each case before it is submitted. Each accepted request is one case.
+        plan: Called with each case before it is submitted. Each accepted request becomes one
+            case.
         submit: Submits cases to the engine.
         shown: Turns a client's text into one line without secrets.
         models: The names of the pool's models.
@@ -159,7 +160,7 @@ def _prompt(messages: Messages) -> str:
 
 
 async def _run(asked: SdkRequest, came: asyncio.Future[ClientAnswer], llm: Llm) -> dict[str, int]:
-    """Run the episode of a request: send it, pass on the answer, and wait until it is read."""
+    """Run an episode: send the request, pass on the answer, and wait for the end of a stream."""
     if came.done():
         # The client no longer waits: it disconnected, or got an error when the case was
         # interrupted.
@@ -203,7 +204,7 @@ def _fail(came: asyncio.Future[ClientAnswer], error: Exception) -> None:
 
 
 def grade_of(ended: EpisodeEnded) -> Grade | None:
-    """Make the grade of a request, which has no test: any answer counts as `solved`.
+    """Make the grade of a request. No test checks its answer: an answered request is `solved`.
 
     Returns:
         None if the request was interrupted because the gateway ended.

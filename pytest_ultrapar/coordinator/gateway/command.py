@@ -1,4 +1,4 @@
-"""`ultrapar gateway`: serve a pool at one address to harnesses that are not pytest."""
+"""`ultrapar gateway`: serve a pool at one address to harnesses other than pytest."""
 
 from __future__ import annotations
 

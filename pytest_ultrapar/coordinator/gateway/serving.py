@@ -1,4 +1,4 @@
-"""A gateway from start to end. It is a run, and each request of a client is one of its cases."""
+"""A gateway from start to end. It is a run; each request from a client is one case of the run."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
 _SOON_S = 0.5
 _SAID_S = 3
-"""How long an error of the server must last before it is printed, in seconds."""
+"""How long an error of the cluster's server must last before it is printed, in seconds."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C, SIGTERM, SIGHUP, or the end of the command.
 
     The command gets these signals, too. A second Ctrl-C cancels the requests in flight. While the
-    tables are being written, it ends the process.
+    tables are being written, Ctrl-C ends the process.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.

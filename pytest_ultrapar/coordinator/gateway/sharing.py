@@ -46,8 +46,8 @@ class GatewaySharing:
     Attributes:
         address: Address of the server.
         own: The name under which the gateway gets its share of the limits. It is never the name of
-            a run, because a small limit goes to only a few hosts of a run. The gateway's clients
-            might then have to wait until these hosts have ended.
+            a run: if a limit is too small for all hosts of a run, only some of them get units.
+            Under a run's name, the gateway's clients might have to wait until those hosts end.
     """
 
     def __init__(self, url: str | None, run: str | None, pool: Pool) -> None:
@@ -56,11 +56,11 @@ class GatewaySharing:
         Args:
             url: URL of the server; None uses the URL in the environment.
             run: The run with which the gateway shares the limits of the pool and of providers; None
-                if it does not share these.
+                if it does not share those limits.
             pool: The pool with the limits.
 
         Raises:
-            ConfigError: The server does not exist or cannot be used.
+            ConfigError: No server is named, or the server cannot be used.
         """
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
 
@@ -78,11 +78,11 @@ class GatewaySharing:
             server.close()
 
     def days(self) -> tuple[DailyLimit, ...]:
-        """Return the daily limits, whose counts are separate from counts without this server."""
+        """Return the daily limits, including the separate counts for users of this server."""
         return run_days(self._pool, self._pool.lanes, os.environ, None, self.address.label)
 
     def settings(self, days: Iterable[DailyLimit]) -> tuple[tuple[Row, ...], SharesSettings]:
-        """Return the shared rows, and settings for the process that tells the broker its shares.
+        """Return the rows of the shared limits, and settings with which the broker gets its shares.
 
         Args:
             days: The daily limits.
@@ -112,5 +112,5 @@ class GatewaySharing:
         return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
-        """The group of all runs that share limits through this server, so they may share keys."""
+        """The group of all runs that share limits through this server and so may share keys."""
         return KeyGroup(self.address.digest, self.own)

@@ -1,1 +1,1 @@
-"""Claim API keys and daily units on this machine, before a run or a check sends requests."""
+"""Reserve API keys and daily units on this machine, before a run or a check sends requests."""

@@ -38,8 +38,8 @@ _EARLIER = "an earlier run's requests"
 _STILL_COUNT = "to stop counting against the limits of the same keys"
 _SAID_S = 1.0
 _PATIENCE_S = 0.5
-"""Even with `fail`, wait this long. Two runs that start together may collide for an instant, and
-after a run is killed, its broker takes about 50 ms to end."""
+"""How long to wait for a key in use even if the key lock is `fail`, in seconds. Two runs that start
+together may collide for an instant, and the broker of a killed run takes about 50 ms to end."""
 
 
 def _pause(seconds: float) -> None:
@@ -57,7 +57,7 @@ class LockedKey:
 def locked_keys(
     pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
 ) -> dict[str, LockedKey]:
-    """Return the keys that a run must lock, by the names of their files.
+    """Return the keys that a run must lock, by the names of their lock files.
 
     If a server has no key, the server itself is locked. A simulated provider that the run starts
     needs no lock. If a simulated provider is already running, each combination of URL, provider and
@@ -84,7 +84,7 @@ def locked_keys(
 def key_identities(
     pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
 ) -> dict[LaneId, str]:
-    """Return the identity of each lane's key, which is also the name of the key's file.
+    """Return the identity of each lane's key, which is also the name of its lock file.
 
     Lanes of a simulated provider that the run starts are left out.
     """
@@ -108,7 +108,7 @@ class KeptKeys:
     Attributes:
         fds: File descriptors for the process that grants leases. It inherits them, and the keys
             stay locked until it ends.
-        waited_s: How long this run waited before it held the keys and could send, in seconds.
+        waited_s: How long this run waited until it held the keys and could send, in seconds.
         waited_for: The key and the other run that this run waited for; empty if it did not wait.
     """
 
@@ -144,16 +144,16 @@ def keep_keys(
 ) -> KeptKeys:
     """Reserve all keys, and wait until requests of earlier runs no longer count against the limits.
 
-    Ctrl-C ends the wait immediately and reserves no key.
+    Ctrl-C ends the wait immediately, and no key is reserved.
 
     Args:
-        keys: The keys, by the names of their files.
+        keys: The keys, by the names of their lock files.
         run: The run's directory, which other runs show in their messages; None for a check.
         how: Whether to wait for a run that holds a key.
         line: Shows which run this one is waiting for.
         clock: The machine's clock.
-        pause: Waits for this many seconds.
-        option: Name of the option for `how`, for messages.
+        pause: Waits for the given number of seconds.
+        option: Name of the option that sets `how`, for messages.
         group: The group whose members may hold the keys at the same time, because each of them has
             its own part of the limits.
 
@@ -203,12 +203,12 @@ def wait_until_free(
     """Wait until earlier requests no longer count against the limits.
 
     Args:
-        free_at_s: The end of the wait, on this clock.
+        free_at_s: When the wait ends, in seconds on `clock`.
         whose: A phrase for messages that says whose requests the run is waiting for.
         line: Shows the wait, if it takes longer than a second.
-        since_s: The start of the wait, on this clock.
+        since_s: When the wait began, in seconds on `clock`.
         clock: The machine's clock.
-        pause: Waits for this many seconds.
+        pause: Waits for the given number of seconds.
     """
     total_s = free_at_s - clock.now_s()
     while (left_s := free_at_s - clock.now_s()) > 0:
@@ -234,14 +234,14 @@ def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
 
 
 def _until_s(key: LockedKey, earlier: Holder, clock: Clock, *, is_same: bool = False) -> float:
-    """Return the time from which a run need not wait for the requests of an earlier holder.
+    """Return the time from which a run need not wait for an earlier holder's requests.
 
     Args:
         key: The key and the run's limits.
         earlier: The earlier holder.
         clock: The machine's clock.
-        is_same: Whether the earlier holder had the same limits as the run. A member of a group had
-            only a part of the limits, so its requests were further apart.
+        is_same: Whether the earlier holder had the same limits as the run. If not, but it was in a
+            group, it had only a part of the limits, so its requests were further apart.
     """
     latest_s = _latest_s(key, clock)
     if earlier.group and not is_same:
@@ -257,7 +257,7 @@ def _latest_s(key: LockedKey, clock: Clock) -> float:
 
 
 def _windows_s(key: LockedKey) -> float:
-    """The longest window in which the broker spaces requests, in seconds."""
+    """The longest window over which the broker spaces requests, with spare time, in seconds."""
     return max(
         (
             kind.window_s + longest_spare_s(kind.window_s)

@@ -1,18 +1,18 @@
 """One file per API key on each machine, locked by the run that sends requests with that key.
 
-The lock is `flock`, not a file with the text "in use". The kernel releases it when the last process
-that has the file open ends, even if that process is killed. These processes are the run's
-coordinator and its broker, so no other run gets the key while the broker may still grant leases.
+The lock is taken with `flock`; a file with the text "in use" would not be enough. Only the run's
+coordinator and its broker have the file open. The kernel releases the lock when both have ended,
+even if they are killed, so no other run gets the key while the broker may still grant leases.
 `fcntl.lockf` does not work here: its lock cannot be shared with the broker, and it is lost as soon
 as any library opens and closes the same file.
 
 **Groups.** Some runs, such as the shards of one run, share a key's limits without communicating.
 They hold the key's lock together (`KeyGroup`). Each member has an exclusive lock on a file of its
 own and a shared lock on the key's file. A run writes to the key's file only while its lock on that
-file is exclusive. Therefore a run is a member if it has the shared lock and the key's file names
-its group. While that lock exists, no run can write another group into the file. A run that gets the
-exclusive lock is the only holder. It takes over the content of the files that members left when
-they ended.
+file is exclusive. While any run has the shared lock, no run can write another group into the file.
+Therefore a run is a member if it has the shared lock and the key's file names its group. A run that
+gets the exclusive lock is the only holder. It reads the files that earlier members have left, to
+find out how long it must wait, and then removes these files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Holder(msgspec.Struct, frozen=True):
         pid: Process id of the run's coordinator.
         run: The run's directory; empty for a check of lanes.
         since: When the run got the key, for messages.
-        free_s: From this time on, other runs need not wait for this run's requests; in seconds on
+        free_s: The time from which other runs need not wait for this run's requests, in seconds on
             the machine's monotonic clock. None until the run ends; it stays None if the run is
             killed. If a group holds the key, the key's file contains the value of the run that held
             the key before the group.
@@ -76,7 +76,7 @@ class KeyGroup(NamedTuple):
     member_id: str
 
     def file_of(self, name: str) -> str:
-        """The name of the member's file next to the key's file."""
+        """The name of this member's own file, in the same directory as the key's file."""
         group, member = (hashlib.sha256(one.encode()).hexdigest()[:16] for one in self)
         return f"{name}{_MEMBER}{group}.{member}"
 
@@ -85,7 +85,7 @@ class KeyGroup(NamedTuple):
 class KeyInUse:
     """A key that another run holds; `holder` is None if the key's file does not name the run.
 
-    If a group holds the key, `holder` is the member that got it first. That member may have ended.
+    If a group holds the key, `holder` is the member that got it first. That member may be gone.
     """
 
     name: str
@@ -93,7 +93,7 @@ class KeyInUse:
 
 
 def lock_directory(environ: Mapping[str, str]) -> Path:
-    """Return the directory of this user's lock files on this machine.
+    """Return the directory for this user's lock files on this machine.
 
     It is never in `TMPDIR` or `XDG_RUNTIME_DIR`. The values of these variables differ between a
     login, a cron job and a shell in a container, and `XDG_RUNTIME_DIR` is removed when the user
@@ -112,13 +112,13 @@ class KeyLocks:
 
     Attributes:
         fds: Descriptors of the files. A process that inherits them also holds the keys. A forked
-            process closes them, and a new process gets them only if they are passed to it.
+            process closes them, so only a new process to which they are passed inherits them.
         group: The group that shares the keys; None if no other run shares them.
-        earlier: The last holder of each key, by the name of the file. Keys without an earlier
-            holder are left out. In a group, the last holder is the earlier member with the same
-            name. If the key was not used, `give_back` writes the last holder back into the file.
-        before_s: In a group, the `Holder.free_s` of the run that held the key before the group; 0
-            if no run did.
+        earlier: The previous holder of each key, by the name of the file. Keys without a previous
+            holder are left out. In a group, the previous holder is the earlier member with the same
+            name. If a key was not used, `give_back` writes its previous holder back into the file.
+        before_s: In a group, for each key by the name of its file: the `Holder.free_s` of the run
+            that held the key before the group; 0 if no run did.
     """
 
     def __init__(self, holder: Holder, group: KeyGroup | None = None) -> None:
@@ -126,7 +126,7 @@ class KeyLocks:
             holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
         self._holder = holder
         self.group = group
-        # For each key, the file that names this run as the holder.
+        # For each key, the descriptor of the file that names this run as the holder.
         self._fd_of: dict[str, int] = {}
         self._shared: list[int] = []
         self._pid = os.getpid()
@@ -198,7 +198,7 @@ class KeyLocks:
         return None
 
     def _begin(self, fd: int, name: str, directory: Path, group: KeyGroup) -> None:
-        """Write into the file of a free key that the group now holds the key."""
+        """Record in a free key's file that the group now holds the key."""
         said = _read(fd)
         if said is not None and said.group == group.group_id:
             return
@@ -215,8 +215,8 @@ class KeyLocks:
 
         Args:
             free_s: For each key, by the name of its file, the time from which other runs need not
-                wait for this run's requests. If a key is left out, its file then looks as if this
-                run had never had the key.
+                wait for this run's requests. If a key is left out, its file looks afterwards as if
+                this run had never had the key.
         """
         if os.getpid() != self._pid:
             # This is a forked child, which has closed the descriptors. Their numbers may now belong
@@ -247,7 +247,7 @@ def take_all(
     of the runs gets all of its keys.
 
     Args:
-        directory: Directory of the files.
+        directory: The directory that contains the keys' files.
         names: Names of the keys' files.
         holder: The run that locks the keys.
         group: The group that may share the keys; None if no other run may share them.
@@ -256,7 +256,8 @@ def take_all(
         The locks, or the first key that another run holds.
 
     Raises:
-        ConfigError: Other users can write to the directory, or it cannot be written or locked.
+        ConfigError: Other users can write to the directory, or this run cannot write or lock files
+            there.
     """
     if names:
         _make_private(directory)
@@ -314,7 +315,7 @@ def _kept(fd: int) -> int:
 
 
 def _members(name: str, directory: Path) -> list[Path]:
-    """The files of all group members that hold a key or have held it."""
+    """The files of all group members that hold this key or have held it."""
     return sorted(directory.glob(f"{name}{_MEMBER}*"))
 
 
@@ -330,7 +331,7 @@ def _read_file(path: Path) -> Holder | None:
 
 
 def _latest(holders: Iterable[Holder | None]) -> Holder | None:
-    """The earlier holder that makes other runs wait the longest."""
+    """The earlier holder for whose requests other runs must wait the longest."""
     found = [one for one in holders if one is not None]
     return max(found, key=lambda one: math.inf if one.free_s is None else one.free_s, default=None)
 

@@ -39,9 +39,9 @@ class _Call(msgspec.Struct, frozen=True):
 _NOTHING = "-"
 _MOST_DAMAGE = 5
 _ID = 8
-"""How many characters of a case id a list shows; this is enough for the id to be unique."""
+"""How many characters of each case id a list shows; these are enough to identify the case."""
 _MOST_SCORES = 2
-"""How many scores of a case a list shows. The view of a single case shows all of them."""
+"""How many scores a list shows for each case. The view of a single case shows all of them."""
 
 
 # -- all cases -------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def list_lines(
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
-    """Return the test that all cases share, and the part in brackets of each node id.
+    """Return the test that all cases share, and the bracketed part of each node id.
 
     If the cases belong to several tests, or if there is only one case, return an empty string and
     the whole node ids.
@@ -151,7 +151,7 @@ def _cost(run: RunCases, reader: EpisodeReader, attempts: Iterable[Attempt]) -> 
 
 
 def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int) -> Iterator[str]:
-    """Yield all lines on one case: its facts, grade, requests and conversation.
+    """Yield all lines about one case: its facts, grade, requests and conversation.
 
     Args:
         run: The run.
@@ -336,5 +336,5 @@ def _calls(tool_calls: str) -> str:
 
 
 def _said(text: str) -> Iterator[str]:
-    """Indent lines that come from outside, so that they cannot look like a heading."""
+    """Indent lines of text from outside the plugin, so that no line looks like a heading."""
     return (f"  {line}" for line in visible(text).split("\n"))

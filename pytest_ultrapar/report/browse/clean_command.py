@@ -68,7 +68,7 @@ def _age(text: str) -> timedelta:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or remove the runs. Return `EXIT_UNUSABLE` if a run could not be removed.
+    """List or remove the chosen runs. Return `EXIT_UNUSABLE` if a run could not be removed.
 
     Raises:
         ConfigError: The folder does not exist, or the user gave no rule.
@@ -127,8 +127,8 @@ def chosen(
         runs: All runs in a folder, newest first.
         now: The current time, with a time zone.
         keep: How many of the newest runs to keep; None to apply no such rule.
-        older_than: The minimum time since the last session of a run began; None to apply no such
-            rule.
+        older_than: A run matches if its last session began longer ago than this; None to apply no
+            such rule.
         interrupted: Whether to match only interrupted runs.
     """
     return [

@@ -1,4 +1,4 @@
-"""Read the cases of a run from its journal, even if it is in progress, killed or damaged.
+"""Read the cases of a run from its journal, even if the run is in progress, killed or damaged.
 
 Tables exist only after the run has ended, but the journal always exists.
 """
@@ -33,7 +33,7 @@ _ORDER = (
     *("error", "infra", "unsolved", "partial", "interrupted", "never ran", "not graded"),
     *("running", "waiting", "skipped", "scored", "solved"),
 )
-"""The states of cases; failures come first."""
+"""The states of cases, in the order in which cases are listed; failures come first."""
 _NO_FAILURE = frozenset({"running", "waiting", "skipped", "scored", "solved"})
 _MOST_NAMED = 5
 
@@ -44,8 +44,8 @@ class RunCase(NamedTuple):
     Attributes:
         case: The planned case.
         history: The records of the case in the journal.
-        state: The outcome of the case. Without a grade, it is `running`, `waiting`, `not graded`
-            (the episode has ended), `interrupted` or `never ran`.
+        state: The outcome of a graded case. The state of any other case is `running`, `waiting`,
+            `not graded` (its episode has ended), `interrupted` or `never ran`.
     """
 
     case: Case
@@ -54,7 +54,11 @@ class RunCase(NamedTuple):
 
     @property
     def counts(self) -> EpisodeEntry | None:
-        """The graded episode; without a grade, the last episode; without an episode, None."""
+        """The episode that represents the case; None if the case has no episode.
+
+        It is the graded episode. Without a grade, it is the last episode that was not interrupted,
+        or the last one if all were.
+        """
         history = self.history
         last = history.episodes[-1] if history.episodes else None
         return history.kept_episode() or last
@@ -72,7 +76,7 @@ class RunCase(NamedTuple):
 
     @property
     def shown_state(self) -> str:
-        """The state, with the kind if there is one, or with the result of a failed test."""
+        """The state, followed by the grade's kind, if any, or by the result of a failed test."""
         grade = self.history.grade
         if grade is None:
             return self.state
@@ -109,7 +113,7 @@ class RunCases(NamedTuple):
     def find(self, name: str) -> RunCase:
         """Return the case with this id or node id, or the only case that matches in part.
 
-        To match in part, an id must start with `name`, and a node id may contain it anywhere.
+        A case matches in part if its id starts with `name`, or if its node id contains `name`.
 
         Raises:
             ConfigError: No case matches, or several cases do.
@@ -192,18 +196,21 @@ class EpisodeReader:
         self._journal.close()
 
     def last(self, one: RunCase) -> EpisodeEnded | None:
-        """Return the episode that a case's row in `results` describes; None if it is unreadable."""
+        """Return the episode that a case's row in `results` describes.
+
+        The result is None if the case has no episode, or if the episode cannot be read.
+        """
         entry = one.counts
         return None if entry is None else self._read(entry)
 
     def earlier(self, one: RunCase) -> Iterator[EpisodeEnded]:
-        """Yield all other episodes of a case that can be read."""
+        """Yield all of a case's other episodes, except those that cannot be read."""
         for entry in one.history.episodes:
             if entry != one.counts and (episode := self._read(entry)) is not None:
                 yield episode
 
     def cost(self, attempts: Iterable[Attempt]) -> float | None:
-        """Return the cost of these requests in the run's currency; None if it is unknown."""
+        """Return the cost of these requests in the run's currency; None if the cost is unknown."""
         units = None if self._prices is None else self._prices.of_all(attempts)
         return None if units is None else amount_of(units)
 

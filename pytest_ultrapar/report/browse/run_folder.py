@@ -54,11 +54,11 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
         name: The path of the run's directory, relative to the folder.
         directory: The absolute path of the run's directory.
         run_id: The run's id.
-        verdict: `complete` if each planned case has a row in `results`; `running` if a process is
-            writing to the run. `damaged` if its manifest, cases or journal cannot be read.
-            Otherwise, it is `interrupted`.
-        started_at: When the run's last session started, according to its manifest. If there is no
-            manifest, the time is from its lock.
+        verdict: `running` if a process is writing to the run, or `damaged` if the run's manifest,
+            cases or journal cannot be read. Any other run is `complete` if each planned case has a
+            row in `results`, and `interrupted` if not.
+        started_at: When the run's last session started, according to the manifest. Without a
+            manifest, the time is from the run's lock file.
         cases: How many cases are in each state; None if unknown.
         duration_s: How long the last session took, or has taken so far if the run is in progress.
             None if the session was killed.
@@ -85,7 +85,10 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def solved_rate(self) -> float | None:
-        """The share of solved cases among cases with a solve rate; None without such cases."""
+        """The share of solved cases among graded cases; cases graded only by scores are excluded.
+
+        None if there are no other graded cases.
+        """
         if self.cases is None or self.cases.graded == self.cases.scored:
             return None
         return self.cases.solved / (self.cases.graded - self.cases.scored)
@@ -162,10 +165,10 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
 
 
 def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: bool) -> FoundRun:
-    """Return the run, completed with the counts of its cases.
+    """Return the run with the counts of its cases, its state and its cost filled in.
 
     Raises:
-        ResultsError: One of its files cannot be read.
+        ResultsError: One of the run's files cannot be read.
     """
     # Ignore the summary if the run is in progress or was killed, because it is from an earlier
     # session.
@@ -216,7 +219,10 @@ def _modified(path: Path, now: datetime) -> datetime:
 
 
 def size_of(path: Path) -> int:
-    """Return the total size in bytes of all files below a directory, ignoring files that vanish."""
+    """Return the total size in bytes of all files in a directory and its subdirectories.
+
+    Files that vanish in the meantime are ignored.
+    """
     n_bytes = 0
     for folder, _, names in os.walk(path):
         for name in names:

@@ -71,7 +71,7 @@ def _folder(name: str) -> Path:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the runs.
+    """List the runs in a folder.
 
     Raises:
         ConfigError: The folder does not exist, or is a run.
@@ -102,12 +102,12 @@ def run_table(runs: Sequence[FoundRun], *, width: int) -> list[str]:
 
 
 def sum_line(runs: Sequence[FoundRun]) -> str:
-    """Say how many runs there are, and what their total size is."""
+    """State the number of runs and their total size."""
     return f"{counted(len(runs), 'run')}, {size(sum(run.bytes for run in runs))}"
 
 
 def size(n_bytes: int) -> str:
-    """Return a size with about two digits, such as `999 B`, `1.2 MB` or `34 GB`."""
+    """Return a size as a short text, such as `999 B`, `1.2 MB` or `34 GB`."""
     power = min((len(str(n_bytes)) - 1) // 3, len(_UNITS) - 1)
     amount = n_bytes / 1000**power
     digits = 1 if power and amount < 10 else 0  # noqa: PLR2004 - two digits

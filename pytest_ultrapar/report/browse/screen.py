@@ -1,4 +1,4 @@
-"""Write to stdout, which may be a terminal or another program."""
+"""Write to stdout, which may lead to a terminal or to another program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pytest_ultrapar.report.text import visible
 
 _PLAIN_WIDTH = 100_000
-"""The width of lines for other programs. It is so large that no line is shortened."""
+"""The width of lines if stdout is not a terminal. It is so large that no line is shortened."""
 
 
 def table_width() -> int:
@@ -23,7 +23,7 @@ def write(text: str) -> None:
 
 
 def write_line(line: str) -> None:
-    """Write a line with `write`, with control characters escaped, and flush it."""
+    """Escape a line's control characters, write the line with `write`, and flush stdout."""
     write(f"{visible(line)}\n")
     sys.stdout.flush()
 

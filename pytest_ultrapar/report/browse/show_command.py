@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print all cases, or one case.
+    """Print the cases of a run, or one case.
 
     Raises:
         ConfigError: The run or case does not exist.

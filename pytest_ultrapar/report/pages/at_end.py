@@ -15,7 +15,7 @@ template(TEMPLATE)  # compiled when it is imported, while the run is still in pr
 
 
 def at_end(run_dir: Path) -> None:
-    """Write the HTML report. The process calls this after it has delivered the tables to the run.
+    """Write the HTML report. The process that made the tables calls this after handing them over.
 
     Raises:
         ConfigError: The run's tables are damaged.

@@ -1,4 +1,4 @@
-"""Compute two times of a case: its time in the queue, and the time from its start to its end.
+"""Compute two times for each case: the time in the queue, and the time from start to end.
 
 All functions are pure.
 """
@@ -32,13 +32,13 @@ def case_times(
     Args:
         results: Rows of `results`.
         attempts: Rows of `attempts`.
-        case_of: For each row of `attempts`, the row number of its case in `results`; -1 if it is
-            not there.
+        case_of: For each row of `attempts`, the row number of its case in `results`; -1 if the
+            case is not there.
 
     Returns:
-        Two results. The first is how many seconds each case was in the queue for its first lease,
-        before it began. The second is how many seconds each case took from then to its end, by
-        part. These parts add up to `duration_s` in `results`.
+        Two results. The first is how many seconds each case spent in the queue, until it got its
+        first lease. The second is how many seconds each case took from then to its end, by part.
+        These parts add up to `duration_s` in `results`.
     """
     sent_s = floats(attempts["t_send_s"])
     asked_s, leased_s = (
@@ -50,8 +50,8 @@ def case_times(
     def of_cases(each_s: Floats) -> Floats:
         return np.bincount(case_of[known], each_s[known], len(results)).astype(float)
 
-    # A case gets its first lease before it makes the request that uses it, so that request does not
-    # wait.
+    # A case gets its first lease before it makes the request that uses the lease, so this request
+    # does not wait.
     held_s = of_cases(np.maximum(0.0, leased_s - asked_s))
 
     def seconds(name: str) -> Floats:

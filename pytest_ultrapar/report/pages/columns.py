@@ -48,19 +48,19 @@ def rounded(numbers: Floats, digits: int) -> list[float]:
 
 
 def mask(column: Column, values: Collection[str]) -> Mask:
-    """Return for each row whether its string is one of the given values."""
+    """Return, for each row, whether its string is one of the given values."""
     return places(column, sorted(values)) >= 0
 
 
 def places(column: Column, values: Sequence[object] | Column) -> Numbers:
-    """Return for each row the index of its value in `values`; -1 if it is not there."""
+    """Return, for each row, the index of its value in `values`; -1 if the value is not there."""
     known = values if isinstance(values, pa.ChunkedArray) else pa.array(values, column.type)
     found = pc.index_in(column, value_set=known)
     return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
 
 
 def grouped(places: Numbers, n: int) -> list[Numbers]:
-    """Return for each number below `n` the rows that have this number, in order."""
+    """Return, for each number below `n`, the rows that have this number, in order."""
     order = np.argsort(places, kind="stable")
     ends = np.searchsorted(places[order], np.arange(n + 1))
     return [order[ends[at] : ends[at + 1]] for at in range(n)]

@@ -1,4 +1,4 @@
-"""Read the figures for a run's HTML report from its tables, as data that a test can recompute."""
+"""Read the figures for an HTML report from the run's tables, as data that a test can recompute."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ class HeatmapCell(msgspec.Struct, frozen=True):
             no interval.
         high: The upper end of the interval; None if there is no interval.
         mean: The mean of the score that the page shows if no case has a solve rate; otherwise None.
-        share: Where the mean is between the smallest value of all cases (0) and the largest (1).
+        share: The position of the mean on a scale from the smallest value in any case (0) to the
+            largest (1).
     """
 
     n: int
@@ -100,7 +101,7 @@ class HeatmapCell(msgspec.Struct, frozen=True):
 
 
 class Dimension(msgspec.Struct, frozen=True):
-    """A table of models and the values of one parameter.
+    """A table with the figures of each model for each value of one parameter.
 
     Attributes:
         name: The parameter's name. It is empty if the table is for all cases together.
@@ -117,8 +118,7 @@ class Curve(msgspec.Struct, frozen=True):
     """How a time is distributed over cases or requests.
 
     Attributes:
-        p50_s: The median. As in the summary, it is interpolated between two values; this also
-            applies to `p95_s`.
+        p50_s: The median. Like `p95_s`, it is interpolated between two values, as in the summary.
     """
 
     model: str
@@ -130,7 +130,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """All figures on the page, except for the sections of the report."""
+    """All figures on the page, except for those in the sections of the report."""
 
     suites: list[str]
     cases: dict[str, Any]
@@ -146,9 +146,9 @@ class Figures(msgspec.Struct, frozen=True):
     """The texts that are shown for the models; no two are equal."""
     dimensions: list[Dimension]
     curves: list[Curve]
-    """The distribution of the total time of all answers of a case."""
+    """By model: how the total time of a case's answers is distributed."""
     first_tokens: list[Curve]
-    """The distribution of the time to the first token, over streamed requests."""
+    """By model: how the time to the first token of a streamed answer is distributed."""
     costs: list[ModelCost]
     passes: list[PassAt]
     n_refused: int
@@ -161,7 +161,7 @@ class Figures(msgspec.Struct, frozen=True):
     limit_uses: list[LimitUse]
     limits: list[LimitLine]
     score: str
-    """The score whose mean `dimensions` shows; empty if the solve rate is shown."""
+    """The score whose mean `dimensions` shows; empty if it shows the solve rate."""
 
 
 def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
@@ -280,7 +280,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 
 def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
-    """Return the name of a run's first score, and its values for these cases, if there is one."""
+    """If the run has scores, return the name of the first one, and its values for these cases."""
     scores = read_columns(run_dir, "results", ("case_id",), beginning=_SCORE)
     for name in scores.column_names[1:2]:
         own = floats(scores[name])[places(case_ids, scores["case_id"])]
@@ -298,17 +298,17 @@ def _facts(results: Column) -> dict[str, Column]:
 
 
 def _stripped(lanes: Coded) -> Coded:
-    """Make the name of a lane empty if all its parts are empty, because the case sent nothing."""
+    """Make a lane's name empty if all its parts are empty. The case then sent nothing."""
     return Coded([one.strip("/") for one in lanes.texts], lanes.at)
 
 
 def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, list[Scalar]]:
-    """Return the sorted values of dimensions with 2 to `MOST_VALUES` values.
+    """Return the sorted values of each dimension that has 2 to `MOST_VALUES` values.
 
     The first entry stands for all cases as one dimension, with an empty name and one value.
 
     Args:
-        found: The dimensions, and the values of each one in the cases.
+        found: The name of each dimension, and the values that it has in the cases.
     """
     values: dict[str, list[Scalar]] = {"": [""]}
     for name, own in found:
@@ -339,7 +339,7 @@ def _dimension(
     at: tuple[Numbers, Numbers],
     n_models: int,
 ) -> Dimension:
-    """Make a dimension; `at` contains the index of each row's model, and of its value."""
+    """Make a dimension; `at` contains, for each row, the indexes of its model and of its value."""
     n, (model_at, value_at) = len(values), at
     place = np.where((model_at >= 0) & (value_at >= 0), model_at * n + value_at, -1)
     squares = [*map(square, grouped(place, n_models * n))]
@@ -363,7 +363,7 @@ def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> Heat
 
 
 def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> list[Curve]:
-    """Return a curve for each model, computed from the rows with a model."""
+    """Return a curve for each model that has rows. Rows with -1 in `model_at` are left out."""
     curves = []
     for model, own in zip(shown.values(), grouped(model_at, len(shown)), strict=True):
         if len(own):

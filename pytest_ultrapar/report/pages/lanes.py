@@ -1,4 +1,4 @@
-"""Compute the load of each lane and the use of each limit in slices of a run's time."""
+"""Compute the load of each lane and the use of each limit, for each slice of a run's time."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class LaneUse(msgspec.Struct, frozen=True):
     """How one lane was used over time.
 
     Attributes:
-        seats: How many requests in flight the lane's declared limits allow; None without such a
-            limit.
+        seats: How many requests in flight the lane's declared limits allow; None if they do not
+            limit this number.
         slice_s: The length of a slice, in seconds.
         in_flight: The mean number of requests in flight in each slice.
         refused_at_s: When requests were refused, in seconds after the run's first request.
         n: How many requests were sent on the lane.
-        pauses: How often the lane was paused.
-        paused_s: How long the lane was paused in total, in seconds.
+        pauses: How often the lane was paused, by refusals or by its circuit breaker.
+        paused_s: How long all these pauses were in total, in seconds.
         n_opened: How often the lane's circuit breaker opened.
-        pauses_at_s: When pauses began and ended, in seconds after the run's first request. If less
-            than a slice is between two pauses, they are joined.
+        pauses_at_s: When pauses because of refusals began and ended, in seconds after the run's
+            first request. Pauses that are less than a slice apart are joined.
         opened_at_s: When the lane's circuit breaker opened and closed, in the same form.
     """
 
@@ -64,9 +64,9 @@ class LimitUse(msgspec.Struct, frozen=True):
     Attributes:
         limit: The limit's name, kind and amount, such as `lab/key0 (qps 10)`.
         slice_s: The length of a slice, in seconds.
-        shares: Which share of the limit was used in each slice. For requests in flight, this is the
-            mean over the slice. For a rate, it is the amount in the window that ends with the
-            slice. Tokens are included if the answer reported them.
+        shares: The share of the limit that was used in each slice. For a limit on requests in
+            flight, this is the mean over the slice. For a rate, it is the use in the window that
+            ends with the slice. Tokens are included if the answer reported them.
     """
 
     limit: str
@@ -95,8 +95,8 @@ class Sent(NamedTuple):
     Attributes:
         lanes: The names of the lanes, as `provider/instance/key`.
         lane: For each request, the index of its lane.
-        refused: Whether the request was rate limited.
-        tokens: The tokens of the request, in and out, as far as they are known.
+        refused: For each request, whether it was rate limited.
+        tokens: The sum of each request's tokens in and out. Unknown tokens count as 0.
     """
 
     lanes: list[str]
@@ -118,7 +118,10 @@ class Sent(NamedTuple):
 
     @property
     def slice_s(self) -> float:
-        """The length of a slice in seconds. The slices cover the whole time with requests."""
+        """The length of a slice, in seconds.
+
+        Together, the slices cover the time from the first request until all requests have ended.
+        """
         return max(1e-6, (float(self.ended_s.max()) - self.start_s) / N_SLICES)
 
 
@@ -184,7 +187,7 @@ def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) 
 
 
 def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
-    """Return the use of the `MOST_LANES` most used limits, except for daily limits.
+    """Return the use of the `MOST_LANES` most used limits. Daily limits are left out.
 
     Args:
         sent: The requests of the run.
@@ -213,7 +216,7 @@ def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
 
 
 def _sent_until(sent: Sent, ends_s: Floats, weights: Floats) -> Floats:
-    """Return for each of these times the total weight of the requests that were sent until then."""
+    """Return, for each of these times, the total weight of the requests that were sent by then."""
     order = np.argsort(sent.sent_s, kind="stable")
     sums = np.concatenate(([0.0], np.cumsum(weights[order])))
     return sums[np.searchsorted(sent.sent_s[order], ends_s, "right")]
@@ -246,7 +249,7 @@ def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[Limit
 
 
 def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:
-    """Return spans in order of time, and join spans that are less than `gap_s` seconds apart."""
+    """Return the spans in chronological order; join those less than `gap_s` seconds apart."""
     joined: list[tuple[float, float]] = []
     for span in sorted(spans):
         if joined and span[0] - joined[-1][1] < gap_s:
@@ -264,7 +267,7 @@ def _in_flight(sent: Sent, start_s: float, slice_s: float) -> Floats:
 
 
 def _seconds_since(times_s: Floats, edges_s: Floats) -> Floats:
-    """Add up, for each edge, the seconds that have passed since each earlier time."""
+    """For each edge, add up the seconds that have passed since each of the earlier times."""
     ordered_s = np.sort(times_s)
     sums_s = np.concatenate(([0.0], np.cumsum(ordered_s)))
     n = np.searchsorted(ordered_s, edges_s)

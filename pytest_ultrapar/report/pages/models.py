@@ -30,7 +30,7 @@ class ModelCost(msgspec.Struct, frozen=True):
     Attributes:
         cost: The total cost of the model's cases with a known cost, in the run's currency.
         n_unknown: How many cases sent requests whose cost is unknown.
-        n_solved: How many of the model's cases are solved, including cases of unknown cost.
+        n_solved: How many of the model's cases are solved, including cases with an unknown cost.
     """
 
     model: str
@@ -40,12 +40,12 @@ class ModelCost(msgspec.Struct, frozen=True):
 
     @property
     def per_solved(self) -> float | None:
-        """The cost of all cases, divided by the number of solved cases; None if that is 0."""
+        """The cost of all cases divided by the number of solved ones; None if no case is solved."""
         return self.cost / self.n_solved if self.n_solved else None
 
 
 class ComparedWithBest(msgspec.Struct, frozen=True):
-    """A comparison of a model with the best model, over the graded cases that both have.
+    """A comparison of a model with the best model, on the cases that are graded for both.
 
     Attributes:
         n: How many pairs of cases were compared.
@@ -74,7 +74,7 @@ class PassAt(msgspec.Struct, frozen=True):
 
     Attributes:
         n: How many cells are included. These are the cells with at least `k` graded repetitions.
-        value: The mean of the figure over these cells.
+        value: The mean of this probability over these cells.
         low: The lower end of the 95 % interval; None if unknown.
         high: The upper end of this interval; None if `low` is None.
     """
@@ -116,10 +116,10 @@ def model_costs(
 
 
 def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -> list[PassAt]:
-    """Return the pass@k of each model for increasing k; empty if cells have no repetitions.
+    """Return the pass@k of each model for increasing k; empty if no cell was repeated.
 
     Args:
-        rows: The rows of results of each model.
+        rows: Each model's rows of results.
         shown: The page's name for each model.
     """
     found = []
@@ -141,7 +141,7 @@ def compare_with_best(
     """Find the model with the highest solve rate, and compare the others with it, closest first.
 
     Args:
-        rows: The graded rows of results of each model. There must be at least one model.
+        rows: Each model's graded rows of results. There must be at least one model.
         questions: The question of each case, by case id. The corresponding cases of two models have
             the same question.
         shown: The page's name for each model.

@@ -1,4 +1,4 @@
-"""Find the output file of a page: a new file or an earlier page, but never a file of a run."""
+"""Find the output file of a page: a new file or an earlier page, never one in a run directory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ _PAGES = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
 
 
 def out_file(text: str, option: str) -> Path:
-    """Return the file that an option names, with links resolved. Create and remove nothing.
+    """Return the file that an option names, with links resolved. Nothing is created or removed.
 
     Args:
         text: The value of the option.
         option: The name of the option, which is shown in messages.
 
     Raises:
-        ConfigError: The directory does not exist or belongs to a run; or the file exists and its
-            name is not one that a page may have.
+        ConfigError: The value is empty or names something other than a file. The file's directory
+            does not exist or belongs to a run. The file has content, and its suffix is not in
+            `_PAGES`.
     """
     if not text:
         refuse(f"{option} is empty; pass the name of a file")

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _ANSWERS = "The time that all answers in a graded case took together, excluding waits."
 _STREAMED = "The time from a request to the first token of its streamed answer."
 _MOST_SCORES = 3
-"""How many scores get a tile. A table shows all scores."""
+"""At most this many scores get a tile of their own. A table shows all scores."""
 TEMPLATE = "report/pages/report.html.j2"
 
 
@@ -69,7 +69,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
-        ResultsError: One of its files cannot be read.
+        ResultsError: One of the run's files cannot be read.
     """
     tables, state, goes_on = found or Readable(run_dir, "")
     manifest, summary = read_manifest(tables), read_summary(tables)
@@ -194,9 +194,9 @@ def _scores(summary: RunSummary) -> Section:
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
-    """Whether the time of this run includes all its cases.
+    """Whether the time and the cost of this run cover all its cases.
 
-    It does not if the run was resumed, has not ended, or uses cases or answers from another run.
+    They do not if the run was resumed, has not ended, or uses cases or answers from another run.
     """
     taken = (manifest.reused, manifest.regraded, manifest.replayed)
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
@@ -238,7 +238,10 @@ def _verdict(one: ComparedWithBest) -> str:
 
 
 def _settings(manifest: Manifest) -> Section:
-    """Return a section with a row for each setting: this run's first, then the pool's."""
+    """Return a section with a row for each setting and each version.
+
+    The run's own settings come first, then the pool's, then the defaults.
+    """
     ranks = {manifest.pool_path.rpartition("/")[2]: 1, "default": 2}
     settings = sorted(manifest.effective, key=lambda one: ranks.get(one.origin, 0))
     rows = [(one.name, str(one.value), one.origin) for one in settings]

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _PACKAGE = files("pytest_ultrapar")
 _HEADING = re.compile(r'<h2 id="([^"]*)"[^>]*>([^<]*)</h2>')
-"""Matches an entry for the table of contents: an id, and a text that is already markup."""
+"""Matches a heading for the table of contents: its id, and its text, which is already markup."""
 
 
 class Tile(msgspec.Struct, frozen=True):
-    """A headline figure. `source` says where in the run's files it is."""
+    """A headline figure. `source` says where in the run's files the figure is."""
 
     label: str
     value: str
@@ -52,14 +52,14 @@ def template(name: str) -> jinja2.Template:
 
 
 def _shown(value: object) -> object:
-    """Apply `visible` to text from outside, and leave our own markup unchanged."""
+    """Apply `visible` to all text that is not our own markup."""
     return visible(value) if type(value) is str else value
 
 
 _DATA = "\0"
-"""A placeholder for the data. It cannot occur elsewhere, because `visible` escapes it in text from
-outside. The data is not put in the page's string itself: a single character above U+FFFF would make
-each character of the string take 4 bytes."""
+"""A placeholder for the data. It cannot occur elsewhere, because `visible` escapes it in all text
+that is not our own. The data is kept out of the page's string, because with a single character
+above U+FFFF, each character in that string would take 4 bytes."""
 
 
 def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
@@ -67,8 +67,8 @@ def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
 
     Args:
         name: The template's path, as in `template`.
-        script: The path in the package of the page's own script, which runs after the shared one.
-        data: The data for the scripts, from `embedded`.
+        script: The path of the page's own script in the package. It runs after the shared script.
+        data: The data for the scripts, as returned by `embedded`.
         shown: The values of the template's other variables.
     """
     texts = [_text("report/pages/page.js"), _text(script)]
@@ -95,7 +95,7 @@ def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its o
 
 
 def _policy(scripts: list[str], style: str) -> str:
-    """Return the policy of a page: it runs only these scripts, and sends and loads nothing."""
+    """Return a policy that lets a page run only these scripts, and send and load nothing."""
     allowed = " ".join(_digest(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; "

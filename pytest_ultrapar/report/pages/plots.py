@@ -31,9 +31,8 @@ class Plot(msgspec.Struct, frozen=True):
 
     Attributes:
         key: The plot's id on the page.
-        note: A description of the plot, which is also for screen readers.
-        header: The header of the table. For the column of drawings, it contains the axis of the
-            drawings.
+        note: A description of the plot, also for screen readers.
+        header: The header of the table. The header of the drawings' column contains their axis.
         rows: The rows of the table, with names, drawings (from `svg.py`) and their figures.
     """
 
@@ -45,7 +44,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> Plot | None:
-    """Make a plot without columns that are empty or zero in every row; None without rows."""
+    """Make a plot. Drop columns that are empty or zero in every row. None if there are no rows."""
     if not rows:
         return None
     names, *others = rows[0]
@@ -55,7 +54,7 @@ def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> 
 
 
 def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
-    """Plot the load of the lanes over time; None without requests."""
+    """Plot the load of the lanes over time; None if there are no requests."""
     most = max((max(one.in_flight) for one in lanes), default=0.0) or 1.0
     in_seats = all(one.seats for one in lanes)
     rows = [
@@ -128,7 +127,7 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
 
 
 def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
-    """Plot the use of limits over time; None without limits."""
+    """Plot the use of limits over time; None if there are no limits."""
     rows = [
         {
             "limit": one.limit,
@@ -149,11 +148,11 @@ def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
 
 
 def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
-    """Plot estimated limits over time; None without estimates.
+    """Plot estimated limits over time; None if there are no estimates.
 
     Args:
         limits: The estimated limits.
-        end_s: When the run's last request ended, in seconds after the first one.
+        end_s: When the run's last request ended, in seconds after the first one was sent.
     """
     slice_s = max([end_s, 1e-6, *(one.at_s[-1] for one in limits)]) / N_SLICES
     most = max((max(one.workers) for one in limits), default=1)
@@ -186,7 +185,7 @@ def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
 
 
 def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plot | None:
-    """Plot the distribution of a time by model; None without values.
+    """Plot how a time is distributed, for each model; None if there are no values.
 
     Args:
         curves: The distributions.
@@ -207,7 +206,7 @@ def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plo
 
 
 def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
-    """Plot the cost per solved case by model; None without known costs."""
+    """Plot the cost per solved case by model; None if no costs are known."""
     scale = up_to(one.per_solved or 0.0 for one in costs)
     rows = []
     for one in costs:
@@ -234,7 +233,7 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
 
 
 def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
-    """Make a table of pass@k by model, best first; None if cells have no repetitions."""
+    """Make a table of pass@k by model, best first; None if no cell was repeated."""
     by_model = by_key((one.model, one) for one in passes)
     ks = sorted({one.k for one in passes})
     rows = []

@@ -1,6 +1,7 @@
-"""Make tables for a run that is in progress or was killed: its own are missing or outdated.
+"""Make tables for a run in progress or a killed run, whose own tables are missing or outdated.
 
-They are made from a temporary copy of the run's files, and are removed together with the copy.
+The new tables are made from a temporary copy of the run's files, and are removed together with the
+copy.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Readable(NamedTuple):
 
 @contextmanager
 def readable(run_dir: Path) -> Iterator[Readable]:
-    """Provide the directory of the run, or a copy with tables of the results so far.
+    """Provide the run's directory or, if the run is unfinished, a copy with tables of its results.
 
     This is a context manager. The run's directory is not changed, and a run in progress is not
     delayed.
@@ -108,7 +109,7 @@ def _yield_to_others() -> None:
 
 
 def _copy(run_dir: Path, copy: Path) -> None:
-    """Copy the files from which tables are made, up to the last whole record in each segment."""
+    """Copy the files from which tables are made; of journal segments, only the complete records."""
     (copy / JOURNAL_NAME).mkdir(parents=True)
     # `recovered` describes an earlier state of the journal, so copy it first.
     for name in _SMALL_FILES:

@@ -23,7 +23,7 @@ _HEIGHT = 100
 
 
 class Scale(NamedTuple):
-    """The values at the left end and at the right end of a column. They must be different."""
+    """The values at the left and right ends of a column of drawings. They must be different."""
 
     low: float
     high: float
@@ -88,7 +88,7 @@ def strip(
     Args:
         values: The value of each slice, as a share of the height.
         tips: The tooltip of each slice, which is shown after `tip`.
-        tip: The subject of the strip.
+        tip: The beginning of all tooltips, which names the subject of the strip.
         slice_s: The length of a slice, in seconds.
         ticks: The indexes of slices that get a mark.
         spans: Periods that get a mark below the strip: for each, a CSS class, and the start and the
@@ -123,7 +123,7 @@ def _line(
 
 
 def _drawn(tip: str, *parts: Markup, **data: str) -> Markup:
-    """Put a drawing together from its parts; only `tip` and `data` contain text from outside."""
+    """Put a drawing together from parts, which are our own markup; escape `tip` and `data`."""
     said = {name: visible(text) for name, text in {"tip": tip, **data}.items()}
     pairs = Markup().join(Markup(' data-{}="{}"').format(*one) for one in said.items())
     return Markup('<svg class="drawn" aria-hidden="true"{}>{}</svg>').format(

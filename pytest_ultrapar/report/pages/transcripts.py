@@ -32,16 +32,17 @@ _CASES_AT_ONCE = 2_000
 """The number of cases in the first batch. Cases are read in batches, because the tables of a run
 may not fit in memory."""
 _CHARACTERS_AT_ONCE = 20_000_000
-"""The approximate size of later batches, in characters, estimated from the previous batch. Batches
-are large, because all tables are read for each of them."""
+"""The approximate size of each later batch, in characters. How many cases make up this size is
+estimated from the previous batch. Batches are large, because all tables are read for each of
+them."""
 MOST_BYTES = 8_000_000
 """The maximum total size of the parts in the page, in bytes. A larger page would open slowly."""
 MOST_CHARACTERS = 200_000_000
-"""The maximum total size of the unpacked parts, in bytes. It is needed because packing can make
-repetitive text 1,000 times smaller."""
+"""The maximum total size of the unpacked parts, in bytes. This second limit is needed, because
+packing can make repetitive text 1,000 times smaller."""
 _LEVEL = 4
-"""The level of compression. Compared with level 6, it takes a third of the time, and 3 % more space
-for prose."""
+"""The level of compression (gzip). Compared with level 6, it takes a third of the time, and 3 %
+more space for prose."""
 _SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
@@ -56,7 +57,7 @@ class Packed(msgspec.Struct, frozen=True):
 
     Attributes:
         parts: The packed parts.
-        of_case: The index of the part for each case, by case id.
+        of_case: The index of the part that contains each case, by case id.
         n_left_out: How many cases have no transcript in the parts, because the page was full.
     """
 
@@ -66,7 +67,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
-    """Pack scores, conversations and attempts, case by case, until the page is full.
+    """Pack scores, conversations and attempts of the cases, in order, until the page is full.
 
     Args:
         run_dir: The run's directory.
@@ -117,7 +118,7 @@ class _Rows(NamedTuple):
     columns: Mapping[str, Sequence[Any]]
 
     def of(self, start: int, end: int) -> dict[str, Any]:
-        """Return the rows of cases `start` to `end`, renumbered from 0, without empty columns."""
+        """Return the rows of cases `start` to `end` - 1, numbered from 0, without empty columns."""
         begin, stop = np.searchsorted(self.case, (start, end)).tolist()
         found = {name: column[begin:stop] for name, column in self.columns.items()}
         kept = {name: own for name, own in found.items() if any(x not in {None, ""} for x in own)}
@@ -186,6 +187,6 @@ def _attempts(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _with_role(role: Column, texts: Column) -> list[str]:
-    """Return the texts; if the request was to a role, its name is put before the text."""
+    """Return the texts. If a request was to a role, the role's name is put before the text."""
     both = pc.binary_join_element_wise(role, texts, ": ")
     return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())

@@ -64,7 +64,7 @@ _NAMES = ("provider", "instance", "key", "model")
 
 
 def read_label(location: Location, name: str | None, kind: str, index: int) -> str:
-    """Return the label of an entry in the log: its name, or its kind and number, counted from 1.
+    """Return the label for an entry in the log: its name, or its kind and number, counted from 1.
 
     Raises:
         ConfigError: The name is not allowed in a log.

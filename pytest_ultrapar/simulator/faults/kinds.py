@@ -1,7 +1,7 @@
 """The kinds of `[[fault]]`: their fields in the file, and their effects on answers.
 
-Each kind is one class. Its fields are in `FaultTable`, `read` checks them, and the server calls
-`of_answer`.
+Each kind is one class. Its fields are in `FaultTable`, its `read` checks them, and the server calls
+its `of_answer` for each answer that a fault affects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PlaceTable(FileTable, kw_only=True):
-    """The fields for place and time, which all entries have in common."""
+    """The fields that all entries have in common: a name, the lanes and the time span."""
 
     name: str | None = None
     provider: str | None = None
@@ -82,7 +82,7 @@ class Effect(msgspec.Struct, frozen=True):
         Args:
             answer: The answer without the fault.
             latency_s: The latency of that answer, in seconds.
-            api: The resource that was requested.
+            api: The wire format of the request.
         """
         raise NotImplementedError
 
@@ -167,7 +167,8 @@ class Drop(Effect, frozen=True, tag="drop"):
     """Closes the connection without an answer, or during the answer (`at = "body"`).
 
     Attributes:
-        after_s: Seconds until the connection closes; None means at the time of the answer.
+        after_s: Seconds until the connection closes; None means that it closes when the
+            answer would have been due.
     """
 
     fields = ("at", "after_s")
@@ -207,7 +208,7 @@ AnyEffect = Error | Hang | Drop | Malformed
 KINDS: dict[str, type[AnyEffect]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyEffect)
 }
-"""The kinds, by their names in the file."""
+"""The classes of the kinds, by the names of the kinds in the file."""
 
 
 OVERLOADED = "overloaded"

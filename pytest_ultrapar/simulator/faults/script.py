@@ -20,9 +20,9 @@ class When:
     """The conditions under which a fault affects a request on its lanes. All of them must be met.
 
     Attributes:
-        span: When the request must arrive.
-        after_requests: How many requests within the span first pass without the fault.
-        for_requests: How many of the following requests the fault may affect; None means all.
+        span: The time span in which the request must arrive.
+        after_requests: How many requests in the span pass without the fault before it takes effect.
+        for_requests: How many of the requests after these the fault may affect; None means all.
         share: The probability that a request is affected, above 0 and up to 1.
     """
 
@@ -53,7 +53,7 @@ class FaultScript:
     Attributes:
         path: The file as the user named it; empty if there is no file.
         digest: SHA-256 (hex) of the file's bytes.
-        since: The moment from which all times are counted.
+        since: The event from which all times are counted: the first request, or the server's start.
         seed: The seed for all random draws.
     """
 
@@ -65,5 +65,5 @@ class FaultScript:
     capacities: tuple[Capacity, ...] = ()
 
     def preceded_by(self, faults: Iterable[Fault]) -> FaultScript:
-        """Return the same script with other faults in front of its own."""
+        """Return the same script with these faults in front of its own."""
         return replace(self, faults=(*faults, *self.faults))

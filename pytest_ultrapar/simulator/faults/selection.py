@@ -35,7 +35,9 @@ class Trigger:
     _times: Counter[str] = field(default_factory=Counter)
 
     def takes(self, elapsed_s: float, request: Callable[[], str]) -> bool:
-        """Whether the fault affects a request on one of its lanes. The request is always counted.
+        """Whether the fault affects a request on one of its lanes.
+
+        Each request within the fault's time span is counted, even if the fault does not affect it.
 
         Args:
             elapsed_s: Seconds since the script began.
@@ -53,9 +55,9 @@ class Trigger:
     def _draw(self, request: str) -> float:
         """Draw a number in [0, 1).
 
-        It depends on the seed, the fault, the request and how often the request has arrived. The
-        order of different requests does not matter. If a request comes again, for example as a
-        retry, a new number is drawn.
+        It depends on the seed, the fault, the request and how many numbers have already been drawn
+        for that request. So the order of different requests does not matter, and a request that
+        comes again, for example as a retry, gets a new number.
         """
         self._times[request] += 1
         text = f"{self.seed}\0{self.fault.label}\0{request}\0{self._times[request]}"
@@ -79,12 +81,12 @@ class FaultBook:
     def decide(self, lane: ServedLane, now_s: float, request: Callable[[], str]) -> Fault | None:
         """Return the fault that affects a request, or None.
 
-        If several faults apply, it is the first in the file. Each fault counts all requests on its
-        lanes, even if another fault affects them.
+        If several faults apply, return the one that comes first in the file. Each fault also counts
+        the requests on its lanes that another fault affects.
 
         Args:
             lane: The lane of the request.
-            now_s: The time.
+            now_s: The current time.
             request: Returns a text that identifies the request.
         """
         triggers = self._triggers[lane.names]

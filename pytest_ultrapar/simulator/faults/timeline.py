@@ -20,12 +20,12 @@ class Timeline:
         self._began_s = began_s
 
     def begin(self, now_s: float) -> None:
-        """Begin at `now_s`, unless it has already begun. Call it at every request."""
+        """Begin at `now_s`, unless the timeline has already begun. Call this for every request."""
         if self._began_s is None:
             self._began_s = now_s
 
     def elapsed_s(self, now_s: float) -> float:
-        """Return the seconds since the beginning; 0 if it has not begun."""
+        """Return the seconds since the beginning; 0 if the timeline has not begun."""
         return 0.0 if self._began_s is None else now_s - self._began_s
 
 
@@ -75,11 +75,10 @@ class Capacity:
     """One `[[capacity]]`: temporary amounts of a limit.
 
     Attributes:
-        limits: Names of the limits that change. If it is empty, a new limit is made, which all
-            lanes that `where` selects share.
-        factor: The number by which the amounts of the limits are multiplied first.
-        amounts: Amounts that then replace the amounts of the limits, by their names in the pool
-            file, such as `rpm`.
+        limits: Names of the limits that change. If there are no names, a new limit is added; all
+            lanes that `where` selects share it.
+        factor: The number by which all amounts of the limits are multiplied first.
+        amounts: Amounts that are set after that, by their names in the pool file, such as `rpm`.
     """
 
     label: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Search for tools, and ask about tools."""
+    """The intent to search for tools, and to ask about tools."""
 
     queries: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
@@ -26,10 +26,10 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """Call a tool.
+    """The intent to call a tool.
 
     Attributes:
-        following: The call that comes after this one, or None.
+        following: The call for the next step; None if this is the last step.
     """
 
     tool: str
@@ -39,7 +39,7 @@ class CallTool:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Say that everything is done."""
+    """The intent to say that everything is done."""
 
 
 Intent = LookUp | CallTool | Finish
@@ -96,7 +96,7 @@ def corrected(
 def _due(
     steps: Sequence[CallTool], answered: Sequence[Answered], patience: int
 ) -> tuple[int, list[Answered]]:
-    """The index of the step that is due, and the calls of this step that have failed so far."""
+    """The index of the step that is due, and the failed calls for this step so far."""
     due = 0
     failures: list[Answered] = []
     for answer in answered:
@@ -126,8 +126,9 @@ _DOUBT = 0.2
 def steps_from_wishes(situation: Situation, *, skill: float) -> list[CallTool] | LookUp:
     """Return the steps that the task's wording asks for, or the lookups that must come first.
 
-    Tools from a plan in the prompt are regarded as known, even if the plan misuses them. For a part
-    of the task without a fitting tool, the persona searches. Arguments are the task's inputs.
+    Tools from a plan in the prompt are regarded as known, even if the plan misuses them. If no
+    known tool fits a part of the task, the persona searches for one. Arguments are the task's
+    inputs.
     """
     prompt = situation.prompt
     planned = {step.tool: step for step in prompt.plan}
@@ -153,7 +154,7 @@ def steps_from_wishes(situation: Situation, *, skill: float) -> list[CallTool] |
 
 
 def _fitting(clause: str, tools: Iterable[str]) -> str | None:
-    """The tool whose operation the clause names, unless the clause names another category."""
+    """The tool whose operation the clause names, unless the clause names only other categories."""
     words = _WORD.findall(clause.lower())
     stems = [_stem(word) for word in words]
     best, best_fit = None, 0
@@ -207,13 +208,13 @@ def _stem(word: str) -> str:
 
 
 SLIPS_PER_TURN = 0.5
-"""The probability that a model with skill 0 makes a mistake in a turn."""
+"""The probability that a model with skill 0 makes a mistake in one turn."""
 
 
 def utter(intent: Intent, rng: random.Random, skill: float) -> str:
     """Write the message for an intent. With less skill, mistakes are more frequent.
 
-    These mistakes have the same probability: the next step instead of this one, a tool that does
+    Instead of the intended call, five mistakes are equally likely: the next step, a tool that does
     not exist, arguments that break off, a missing argument, and talk without action.
     """
     if rng.random() < SLIPS_PER_TURN * (1 - skill):

@@ -37,7 +37,7 @@ class PlannedStep:
     """A step of the plan.
 
     Attributes:
-        arguments: The arguments by name; a repeated parameter has its last value.
+        arguments: The arguments by name; if a parameter is repeated, its last value counts.
     """
 
     tool: str
@@ -50,7 +50,7 @@ class Prompt:
     """The content of the opening message.
 
     Attributes:
-        clauses: The parts of the task, each with one wish.
+        clauses: The parts of the task; each of them asks for one thing.
         inputs: The values that the prompt provides, by name.
         plan: The steps of the plan, in order; empty if the prompt contains no plan.
         wants_reasoning: Whether the prompt requests reasoning.
@@ -127,7 +127,7 @@ class Answered:
 
     Attributes:
         error: The error code; None if the call succeeded.
-        message: The line below the result.
+        message: The first line of the answer below the line that gives the result.
     """
 
     tool: str
@@ -137,10 +137,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """One message between two turns.
+    """The content of one message between two of the model's turns.
 
     Attributes:
-        hits: The tools that each query found, best first.
+        hits: The tools that each query found, by query, best match first.
         described: The tools that the model asked about.
     """
 
@@ -171,9 +171,9 @@ class Situation:
     """The information that a persona has at its turn.
 
     Attributes:
-        hits: The tools that each query found.
+        hits: The tools that each query found, by query.
         known: The tools that were shown so far, by name, with their parameters.
-        described: The names of tools that tool_info described.
+        described: The names of the tools that `tool_info` described.
         answered: All calls so far, with their results.
     """
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.persona import ChatMessage
 
 OBEDIENT_PATIENCE = 3
-"""How often an obedient model tries a step before it skips the step."""
+"""How many times an obedient model tries a step before it skips the step."""
 REPAIRING_PATIENCE = 5
 _ASKS = 0.08
 """The probability that a repairing model asks about a tool before it first calls the tool."""
@@ -47,9 +47,9 @@ def obedient(messages: Sequence[ChatMessage], rng: random.Random, skill: float) 
 def repairing(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
     """Do what the task's wording requests, and use the plan if it helps.
 
-    Search for tools for missing steps. Repeated, misplaced and irrelevant steps in the plan do not
-    matter, because the wording decides. Sometimes ask about a tool in the message that first calls
-    it.
+    Search for the tools for steps that the plan lacks. Repeated, misplaced and irrelevant steps in
+    the plan do not matter, because the wording decides. Sometimes ask about a tool in the message
+    that first calls it.
     """
     situation = read_situation(messages)
     intent = _work_out(situation, skill)
@@ -85,7 +85,7 @@ def _work_out(situation: Situation, skill: float) -> Intent:
 
 
 def _asking(said: str, intent: Intent, situation: Situation, rng: random.Random) -> str:
-    """The message, sometimes with a question about its tool. The question needs no extra turn."""
+    """The message, sometimes with a question about the tool that it calls (in the same turn)."""
     if not isinstance(intent, CallTool) or rng.random() >= _ASKS:
         return said
     if intent.tool in situation.described | {answer.tool for answer in situation.answered}:

@@ -82,7 +82,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Chat(openai.OpenAi):
-    """See `wire.resource.Resource`."""
+    """Implements `wire.resource.Resource` for this API."""
 
     def read(self, body: bytes, *, name: str | None = None, scope: Scope | None = None) -> Request:
         """Read a request, which must contain a message."""
@@ -117,7 +117,7 @@ class Chat(openai.OpenAi):
         return _encode({**head, "choices": choices, "usage": _usage(completion.usage)})
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Write the chunks, one choice after the other. The usage has its own chunk."""
+        """Write the chunks, one choice after another. The usage has its own chunk."""
         head = _head("chat.completion.chunk", request, completion)
         none = {"usage": None} if request.include_usage else {}
         events = []

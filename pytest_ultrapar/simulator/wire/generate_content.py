@@ -73,7 +73,7 @@ _STREAM = ":streamGenerateContent"
 
 
 class GenerateContent:
-    """See `wire.resource.Resource`."""
+    """Implements `wire.resource.Resource` for this API."""
 
     key_header: ClassVar[bytes] = b"x-goog-api-key"
     overloaded: ClassVar[int] = 503
@@ -81,7 +81,7 @@ class GenerateContent:
     def refusal(self, error: ApiError) -> Whole:
         """Write the document `{"error": {"code", "message", "status", "details"}}`.
 
-        The details contain the delay before a retry; headers do not.
+        The delay before a retry is in the details, not in a header.
         """
         more: dict[str, object] = {}
         if error.retry_after_s is not None:

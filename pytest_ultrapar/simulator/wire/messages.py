@@ -68,7 +68,7 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool
 
 
 class Messages:
-    """See `wire.resource.Resource`."""
+    """Implements `wire.resource.Resource` for this API."""
 
     key_header: ClassVar[bytes] = b"x-api-key"
     overloaded: ClassVar[int] = 529

@@ -20,7 +20,7 @@ class Resource(Protocol):
 
     Attributes:
         key_header: The header for the key, in lower case; `authorization` is also accepted.
-        overloaded: The status that means that the server is overloaded.
+        overloaded: The HTTP status with which the API reports that the server is overloaded.
     """
 
     key_header: ClassVar[bytes]
@@ -33,7 +33,7 @@ class Resource(Protocol):
         """Read the request in a body.
 
         Args:
-            body: The body, with any content.
+            body: The body, which may contain anything.
             name: The api_name in the path; it overrides the name in the body.
             scope: The rest of the request.
 
@@ -45,7 +45,7 @@ class Resource(Protocol):
     def whole(self, request: Request, completion: Completion) -> bytes:
         """Return the body of the 200 response.
 
-        The body contains no time, so that the same request always gets the same bytes.
+        The body contains no timestamps, so that the same request always gets the same bytes.
         """
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:

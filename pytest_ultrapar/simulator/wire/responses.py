@@ -63,7 +63,7 @@ _LOGPROBS = "message.output_text.logprobs"
 
 
 class Responses(openai.OpenAi):
-    """See `wire.resource.Resource`."""
+    """Implements `wire.resource.Resource` for this API."""
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
         """Read a request with its whole conversation."""
@@ -101,7 +101,7 @@ class Responses(openai.OpenAi):
         return _encode(_response(request, completion, _items(completion)))
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Write the events: the response without output, each item in pieces, then the whole."""
+        """Write the events: a response without output, each item in pieces, the whole response."""
         items = _items(completion)
         document = _response(request, completion, items)
         begun = {**document, "status": "in_progress", "incomplete_details": None, "usage": None}
