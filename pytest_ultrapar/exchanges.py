@@ -33,9 +33,9 @@ LARGE_BYTES = 16 * 1024
 """Strings of at least this length become parts. A body that is shorter than this is not searched
 for long strings."""
 INLINE_BYTES = 256 * 1024
-"""The maximum length of the text that a record stores for one body. If a body's text would be
-longer even without its long strings, the whole body becomes a part. Records are kept short because
-a reader that looks for the end of a record has to read all of it."""
+"""The maximum length of the text that a record stores for one body. If a body's text is longer even
+without its long strings, the whole body becomes a part. Records are kept short because a reader
+that looks for the end of a record has to read all of it."""
 _MOST_QUOTES = 100_000
 """A body with more quotes than this is not searched for long strings, because the search would
 block the event loop for over 0.02 s."""

@@ -408,7 +408,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     def unasked(
         cls, now_us: int, case_id: str, worker: str, ending: Ending, *, kind: str, detail: str
     ) -> EpisodeEnded:
-        """Make the record of an episode that ends now and has not sent any request."""
+        """Make the record of an episode that ends now. The record contains no requests."""
         return cls(case_id, worker, ending, now_us, now_us, 0.0, kind=kind, detail=detail)
 
     @property
@@ -435,8 +435,9 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
         worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         outcome: The measured outcome of the case.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed` or `xpassed`.
-        kind: A word that adds detail to the outcome: why the case is `infra`, why the provider
-            refused the prompt, what ended the grader, or which exception caused the `error`.
+        kind: A word that adds detail to the outcome. It says why the case is `infra`, why the
+            provider refused the prompt, what ended the grader, or which exception caused the
+            `error`.
         scores: The scores by name. A bool counts as a number. No score is NaN or infinite.
         error: The error message, or the beginning of a traceback. Journals from earlier versions
             contain the `reason` here.

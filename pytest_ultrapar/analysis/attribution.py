@@ -165,9 +165,9 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
 
 
 _ALIKE = 0.01
-"""If a run used its limits for longer than the bound, but by no more than this share of the bound,
-the excess is not counted as misrouted. Such small differences arise because the bound groups
-requests into classes and uses the shortest time in each class."""
+"""Use of the limits beyond the bound is not counted as misrouted if it is at most this share of the
+bound. Such small differences arise because the bound groups requests into classes and uses the
+shortest time in each class."""
 
 
 def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) -> Parts:
@@ -175,7 +175,7 @@ def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) ->
 
     The weights are the limits' shares of the bound. Each binding limit has a price in the bound. At
     these prices, all requests together cost at least the bound. If requests took a lane although
-    another lane of their model had lower prices, they cost more: the binding limits were then in
+    another lane of their model had lower prices, they cost more. The binding limits were then in
     use for longer than the bound.
     """
     mean = {

@@ -127,7 +127,7 @@ class CompactionProcess:
         except BaseException:
             self.stop()
             raise
-        with suppress(msgspec.DecodeError):  # if the process was killed, its last line is cut off
+        with suppress(msgspec.DecodeError):  # a killed process's last line may be cut off
             if line:
                 summary = msgspec.json.decode(line, type=RunSummary)
                 if not self._afterwards:

@@ -180,7 +180,7 @@ class Occupancy:
         """Return why the first request of an episode was not sent at the very beginning of the run.
 
         While other requests of its model were waiting, it was queued behind them. While none was
-        waiting and no limit on its path was full, the workers were still starting.
+        waiting and no limit that applied to it was full, the workers were still starting.
         """
         lane = self._lanes[last.lane[0]]
         full = self._full(part for part in parts if part.limit in lane.limits)

@@ -261,8 +261,8 @@ def clustered_share(
     applies if all cases in all clusters have the same result, because the scatter is then unknown.
 
     In simulations with eight cases in each cluster and at least 35 clusters, the interval contained
-    the true value in 92 to 98 % of the draws. The worst result was 86 %, with 10 to 20 clusters and
-    a share of 0.9.
+    the true value in 92 to 98 % of the draws. With 10 to 20 clusters, the worst result was 86 %,
+    for a share of 0.9.
 
     Source: J. N. K. Rao, A. J. Scott, A simple method for the analysis of clustered binary data,
         Biometrics 48 (1992) 577-585, without the factor for few clusters; E. L. Korn, B. I.

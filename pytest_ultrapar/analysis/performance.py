@@ -251,7 +251,7 @@ def client_bound(
     all_of_run = [one for one in engines if one.wall_s > least_s]
     used = ((one.cpu_s / one.wall_s, one.waited_s / one.wall_s, one.worker) for one in all_of_run)
     cpu, waits, name = max(used, default=(0.0, 0.0, "unknown"))
-    # Keep the wait between 0 and the rest of the time: several threads may wait at the same time,
+    # Keep the wait between 0 and the rest of the time. Several threads may wait at the same time,
     # and the waits of ended threads are unknown.
     waits = max(0.0, min(waits, 1.0 - cpu))
     is_full = cpu + waits >= BUSY

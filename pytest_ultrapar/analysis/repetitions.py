@@ -277,13 +277,13 @@ def interval_over_clusters(
     - a solve rate of 0.3 to 0.7: in 93.6 to 97.0 % of the runs with 20 to 100 cells, and in 96.5 to
       98.8 % with 10 cells;
     - a solve rate of 0.05, 0.1, 0.9 or 0.95: in 94.2 to 98.7 % with 20 to 100 cells, and in 97.0 to
-      99.3 % with 10 cells (it would be 87.4 % at worst if only the observed scatter were used);
+      99.3 % with 10 cells (with the observed scatter alone, 87.4 % at worst);
     - pass@k and pass^k between 0.05 and 0.95: in 92.6 to 99.0 % with 20 to 100 cells.
 
     The interval is too narrow in two situations. In the first, 8 of 10 cells have 9 of 10
     repetitions solved, and the other 2 cells have 0 solved. The interval then contains the true
-    value in 90 % of the runs. In the second, the true share is so small that even twice as many
-    cells would contain, on average, less than one cell with the rarer outcome. If this share is
+    value in 90 % of the runs. In the second, the true share is very small: even twice as many
+    cells contain, on average, less than one cell with the rarer outcome. If this share is
     0.008 and there are 20 cells, the interval contains it in 85 % of the runs.
 
     Args:
@@ -412,7 +412,7 @@ class CellShare(NamedTuple):
         interval: The interval in which to expect `value` for other cells of this kind, or for the
             same cell if there is only one. If a mark names clusters, it is the interval for new
             draws from the same cells. It is then infinite for `majority`, and if `k` is more than
-            half of the graded repetitions of any cell: there is no tested interval for these
+            half of the graded repetitions of any cell. There is no tested interval for these
             figures.
     """
 

@@ -237,7 +237,7 @@ class LimitAudit(_Figures, frozen=True):
     - `tokens_60s`: tokens that the provider reported for the requests sent in any 60 s. It is null
       if the provider reported none, or if the limit has no `tpm`;
     - `sends_1d`, `tokens_1d`: requests and tokens in any 24 hours of the run, or on any calendar
-      day if the limit has a time zone for its days. Each of them is left out if the limit has no
+      day if the limit has a time zone. Each of them is left out if the limit has no
       such number. Requests from other runs are not included.
 
     Attributes:
@@ -251,7 +251,7 @@ class LimitAudit(_Figures, frozen=True):
     passed: tuple[str, ...]
 
     def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
-        """Return the highest load of this kind and the allowed load; None for an unknown one."""
+        """Return the highest load of this kind, if known, and the allowed load, if there is one."""
         most, allowed = getattr(self, _COLUMNS[kind.word]), getattr(self, kind.word)
         return (
             None if most is msgspec.UNSET else most,

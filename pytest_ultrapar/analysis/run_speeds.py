@@ -1,8 +1,8 @@
 """The speed-ups in a benchmark file: for each run, over all its cases and over parts of them.
 
 They are in the file's field `ultrapar`, which pytest-benchmark ignores, next to its own series.
-They cannot be such a series: figures over all suites depend on the selection of cases, so a run
-with another selection would not continue the series.
+They cannot be such a series, because figures over all suites depend on the selection of cases. A
+run with another selection would not continue the series.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class ResultsOfTest(msgspec.Struct, frozen=True):
 
     Attributes:
         test: The test's name, which is unique in the run.
-        by: The names by which the table of its results is laid out.
+        by: The names, such as `model`, whose values label the rows and columns of its table.
         cells: The cells of the table: one for each combination of values of these names.
         wholes: The totals: a cell for each value of the first name. Empty if there is only one
             name.

@@ -39,7 +39,7 @@ _MOST_SAID = 50.0
 """A factor whose logarithm exceeds this is not real. It is noise from loads that were equal."""
 _LEAST_RANGE = math.log(1.5)
 """The smallest useful range of loads, as the logarithm of a ratio. A line through a smaller range
-would show only noise. In simulations of 672 runs on servers that slow down under load, 56 runs
+shows only noise. In simulations of 672 runs on servers that slow down under load, 56 runs
 produced a figure. With a ratio of 1.1 instead of 1.5, 72 runs produced one, although the loads in
 some of them hardly differed."""
 NOTICED = 1.1

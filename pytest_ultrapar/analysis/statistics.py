@@ -304,7 +304,7 @@ class PartTime(NamedTuple):
 
 
 def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
-    """Return how much of a run's time some cases took; None if no completed case has a known time.
+    """Return how much of a run's time the chosen cases took; None without a timed case.
 
     Args:
         run: All graded cases in the run.
@@ -556,8 +556,8 @@ def mean_scores(
 
     Args:
         measures: The measures of the cases.
-        interval: Computes the interval of a mean from the measures, given in several parts, of the
-            cases that have the score, and from the score of each case. Returns None if there is no
+        interval: Computes the interval of a mean. It gets the measures of the cases that have the
+            score, in several parts, and the score of each case. Returns None if there is no
             interval.
     """
     values: dict[str, tuple[list[Measures], list[float]]] = {}
@@ -601,7 +601,7 @@ def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, fl
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a quantile of a sorted, non-empty sample, with linear interpolation.
+    """Return the quantile `share` (0 to 1) of a sorted, non-empty sample, interpolated linearly.
 
     Source: R. J. Hyndman, Y. Fan, Sample quantiles in statistical packages, Am. Stat. 50 (1996)
         361-365, type 7.

@@ -113,7 +113,7 @@ def _within(block: _Fields, name: str) -> _Fields:
 
 
 def _of_blocks(item: _Fields, blocks: list[Any]) -> Iterator[_Fields]:
-    """Yield one message for each tool result, then one message with all other blocks, if any."""
+    """Yield one message for each tool result, then at most one with all other blocks."""
     rest: list[Any] = []
     calls: list[_Fields] = []
     thoughts: list[str] = []

@@ -28,7 +28,7 @@ class Embeddings:
         return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)
 
     def stream(self) -> ChatStream:
-        """A chat stream, which cannot read embeddings, because embeddings are never streamed."""
+        """A chat stream. Embeddings are never streamed, so reading any stream fails."""
         return ChatStream()
 
 

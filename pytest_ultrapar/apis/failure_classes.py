@@ -58,7 +58,7 @@ class BreakerRule:
 
 FAILURES = BreakerRule(after=5, base_s=5.0, cap_s=120.0)
 """Five failures in a row: with fewer, a working lane might be stopped by chance. Each pause is
-twice as long as the last one, up to two minutes, so the run notices within two minutes that a
+about twice as long as the last one, up to two minutes. So the run notices within two minutes that a
 server is back."""
 NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=1.5)
 """After a refused connection, or while a model is loading, the server is certainly not ready, and

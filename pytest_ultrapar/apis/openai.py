@@ -1,7 +1,7 @@
 """OpenAI's chat completions, which vLLM, the simulated provider and most gateways also serve.
 
-The module contains the class that implements the API, then the code that reads complete answers
-and streams, and last the JSON shapes that servers send.
+The module contains the class that implements the API. The code that reads complete answers and
+streams follows, and then the JSON shapes that servers send.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ class _Call:
     def is_over(self, piece: WireToolCall) -> bool:
         """Whether a piece with the same index, or without an index, begins a new call.
 
-        The signs of a new call are a new id together with a name, a different name, or more
-        arguments although the arguments of this call are already complete.
+        The signs of a new call are a new id together with a name, a different name, or arguments
+        that follow the complete arguments of this call.
         """
         name = piece.function.name
         if piece.id and self.call_id:

@@ -15,8 +15,8 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LONGEST_TEXT = 40
 _LARGEST = 1e12
 _SLOW_S = 120.0
-"""A limit that takes longer than this to become fully available again is not a limit per minute,
-even if the server rounded the time up."""
+"""A limit per minute never takes longer than this to become fully available again, even if the
+server rounds the time up."""
 
 
 def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:

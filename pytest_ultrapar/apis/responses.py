@@ -258,7 +258,8 @@ class ResponseStream(EventStream["_Event"]):
     """The events of one answer that have arrived so far.
 
     The last event contains the whole answer. The earlier events show when the parts of the answer
-    arrived. They also provide its content if the last event is missing or has no output.
+    arrived. If the last event has no output, they provide the content. Without a last event, the
+    answer is incomplete, and the text that arrived is only for the record.
 
     Source: developers.openai.com, "Streaming events" in the section on Responses.
     """

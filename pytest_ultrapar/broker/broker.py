@@ -641,7 +641,7 @@ class LaneBroker:
     def _observe(
         self, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> float | None:
-        """Pass a returned lease to its limit's controller, which the first refusal creates.
+        """Pass a returned lease to its limit's controller. The first refusal creates a missing one.
 
         Returns:
             After a refusal, how many seconds the lane should pause; None means a back-off.

@@ -356,7 +356,7 @@ class Budgets:
             try:
                 self._file.settled(lease_id, units)
             except ResultsError as error:
-                # The reservation stays in the file, and the cost cannot be higher.
+                # The reservation stays in the file and counts as spent.
                 self._shut(error)
 
     def _shut(self, error: ResultsError) -> None:
@@ -461,8 +461,8 @@ def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:
 
     Args:
         pool: The current pool.
-        spent: The spent units, by lane. The units of a lane that no longer exists count toward the
-            pool, and toward its provider and key if these still have the same names.
+        spent: The spent units, by lane. The units of a lane that no longer exists count towards the
+            pool. They also count towards its provider and key if these still have the same names.
     """
     paths = {lane.lane_id: lane.limits for lane in pool.lanes}
     found: dict[str, int] = {}

@@ -1,9 +1,9 @@
 """The ledger of a daily limit. It counts units (requests or tokens), but does not space them.
 
-Guarantee: the provider never counts more than `amount` units in any 24 hours or, if the limit has a
-time zone, in any calendar day in that zone. This is true for any number of runs and processes, no
-matter when they are killed, provided that the machine's wall clock is right. If the clock is wrong,
-the provider's own refusal stops sends for the day.
+Guarantee: the provider never counts more than `amount` units in any 24 hours. If the limit has a
+time zone, calendar days in that zone apply instead. This is true for any number of runs and
+processes, no matter when they are killed, provided that the machine's wall clock is right. If the
+clock is wrong, the provider's own refusal stops sends for the day.
 
 **The time of a send** is known only as a span, which begins with the grant. It ends with the answer
 or, while there is no answer, `late_s` after the grant. Spans begin and end at multiples of 5

@@ -1,8 +1,8 @@
 """A host's demand for units of the limits that hosts share.
 
 It is computed once a second, not for each request. It includes not only waiting requests, but also
-cases that could be claimed. Otherwise no host would ever start: a host without a share would claim
-no cases, would therefore have no waiting requests, and would get no share.
+cases that could be claimed. Otherwise no host would ever start. A host without a share would claim
+no cases, have no waiting requests, and therefore get no share.
 """
 
 from __future__ import annotations

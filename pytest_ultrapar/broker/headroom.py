@@ -12,8 +12,8 @@ and to request another lease (`Lease.send_by_s`).
 
 A long promise slows down every send. A short promise leaves more delays to make up for. The run
 measures the delays of its own sends, and chooses the promise that costs the least throughput. For a
-window of one second, a promise of 10 ms is enough on an idle machine, but even 50 ms may not be
-enough on a busy one. Some providers count over shorter periods than they declare: for example, they
+window of one second, a promise of 10 ms is enough on an idle machine. On a busy machine, even 50 ms
+may not be enough. Some providers count over shorter periods than they declare: for example, they
 enforce a limit per minute in slices of a second. Therefore the first refusal by a rate limit sets
 the spare time to 5 % of the window, which covers jitter of 50 ms in such a slice.
 """
@@ -143,7 +143,7 @@ class Headroom:
             self._counts = [count / 2.0 for count in self._counts]
 
     def revise(self, now_s: float) -> bool:
-        """Choose the promise again, but at most once per window.
+        """Choose the promise and `spare_s` again, but at most once per window.
 
         Returns:
             Whether `spare_s` has changed.

@@ -87,7 +87,7 @@ class LaneHealth:
         lane: The lane. Its names appear in the reasons.
         rng: Source of all jitter, seeded by the caller.
         episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered no
-            request for that long is removed: by then, every case that was open at the lane's last
+            request for that long is removed. By then, every case that was open at the lane's last
             answer has ended.
         wait_for_servers_s: How long to wait for a server that cannot be reached or is loading its
             model, in seconds. If this is 0, `UNREACHABLE_S` and `NEVER_REACHED_S` apply.

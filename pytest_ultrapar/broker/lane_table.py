@@ -52,7 +52,7 @@ class Progress:
         # first.
         self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
         # For the ended episodes of each model: how many requests they sent to this model, and how
-        # many they sent to other models, which have roles.
+        # many to other models, which have roles.
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -78,7 +78,7 @@ class Progress:
             self._ended_beside[model].update(asked)
 
     def lost(self, case_ids: Iterable[str]) -> None:
-        """Forget episodes that were lost with their worker: they will start again elsewhere."""
+        """Forget episodes that were lost with their worker: they start again elsewhere."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
 
@@ -951,8 +951,8 @@ def free_s(limits: Collection[Limit], over_s: float) -> float:
     """The earliest time when the next run may send, so that both runs together exceed no limit.
 
     Within a run, sends are spaced so that no window contains more of them than the limit allows
-    (`Pacer`). The same is true across two runs if the last send of the first run and the first send
-    of the next one are spaced in this way, too. So for a spaced limit, the next run need not wait
+    (`Pacer`). The same is true across two runs if the first run's last send and the next run's
+    first send are spaced in this way. So for a spaced limit, the next run need not wait
     for a whole window. The exact time of the last send is not necessary: an upper bound is enough.
     Tokens are counted over the whole window, so for token limits the next run must wait for a whole
     window. Daily units cause no wait, because files keep their count from run to run. The headroom

@@ -111,8 +111,8 @@ class LaneState(Timer):
         balance: The seats of limits that do not apply to all lanes of its model. Requests are
             distributed so that these seats are used evenly.
         headrooms: The headrooms of all limits on its path.
-        counted: The limit that the provider is assumed to enforce on this lane's requests: the
-            innermost limit on its path, leaving out limits that the user chose for the run. A
+        counted: The limit that the provider is assumed to enforce on this lane's requests. It is
+            the innermost limit on the path, leaving out limits that the user chose for the run. A
             refusal affects this limit. None if the pool has no such limit and the run has not begun
             to estimate one.
         is_declared: Whether the limits that the pool declares apply to it (fixed mode).
@@ -380,9 +380,9 @@ blocks of `BLOCK` requests. If at least the share `UNRELIEVED` of a block is sti
 not the reason. For comparison: while a limit is being estimated, 2 to 10 % of its requests are
 refused, or up to 18 % if it is a quota per minute (`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
-"""A smaller share, `STILL_REFUSED`, is enough if the provider is not busy. This is the case if the
-requests of a block come back at less than `FAR_BELOW` times the highest rate of answers in any span
-of `SPAN_S` seconds."""
+"""A smaller share, `STILL_REFUSED`, is enough if the provider is not busy. The block's requests
+then come back at less than `FAR_BELOW` times the highest rate of answers in a span of at least
+`SPAN_S` seconds."""
 
 
 class InstanceState:

@@ -329,8 +329,8 @@ class LimitState(Timer):
         """Whether the daily quota does not allow a request of this many tokens before `until_s`.
 
         False while requests are in flight, because they may not use all the units reserved for
-        them. If writing to the file with the count has failed for at least as long as the time left
-        until `until_s`, the quota counts as used up. Until then, requests wait: no case should fail
+        them. The quota also counts as used up if writing its count has failed for at least as long
+        as the time left until `until_s`. Until then, requests wait: no case should fail
         because a disk is full for a moment.
         """
         if self.seats.in_flight:

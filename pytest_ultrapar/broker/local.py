@@ -103,7 +103,7 @@ class LocalBroker(BrokerInterface):
 
         Returns:
             The current status. If the loop has ended or does not react within `timeout_s`: the
-            status when the broker was closed, or None if the broker has not been closed.
+            status at the broker's close, or None if it has not been closed.
         """
         answer: Future[BrokerStatus] = Future()
         try:

@@ -1,7 +1,7 @@
 """Facts about keys, instances and lanes that one host learns and that apply to all hosts.
 
-Only what a provider states explicitly becomes such a fact, called *news*: that it rejects a key,
-does not know an instance, or asks for a pause. Failures and estimates are not shared with other
+Only explicit statements of a provider become such facts, called *news*: it rejects a key, does not
+know an instance, or asks for a pause. Failures and estimates are not shared with other
 hosts, because the host's own network may be the cause.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 HOLDS_S, REPEAT_S = 60.0, 20.0
 """A removal remains news for `HOLDS_S` seconds. A host repeats it every `REPEAT_S` seconds, unless
-another host has done so. So hosts that join later also receive it. But if all hosts of a run have
-ended, hosts that join the run later do not receive the old news: the keys may have been fixed."""
+another host has done so. So hosts that join later also receive it. Once all hosts of a run have
+ended, hosts that join later do not receive the old news: the keys may have been fixed."""
 
 
 class LaneNotice(msgspec.Struct, frozen=True):

@@ -28,8 +28,8 @@ SOCKET_NAME = "s"
 _LOCK_NAME = "lock"
 _IN_RUN = "broker-"
 _ELSEWHERE = "ultrapar-broker-"
-"""The prefix for a directory outside the run's directory. It contains the name of this package,
-because other programs also have files there."""
+"""The prefix for a directory outside the run's directory. It contains `ultrapar`, because other
+programs also have files there."""
 
 
 class BrokerDirectory:

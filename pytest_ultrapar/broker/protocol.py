@@ -234,8 +234,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
         estimated: The estimated limit that applies to the lane. Adaptive mode always estimates it,
             fixed mode only after the provider has refused a request because of a limit.
         busy_s: How many seconds its leases were in use, summed over all leases.
-        widened: Limits that apply to the lane and whose sends are now spaced further apart, because
-            the provider refused some sends that were within the declared rate (`headroom`).
+        widened: The lane's limits whose sends are now spaced further apart, because the provider
+            refused some sends that were within the declared rate (`headroom`).
         awaits: The problem with the server for which the lane is waiting; empty if the lane is not
             waiting for a server.
         left_out: Unknown fields in its answers, each with its value.
@@ -338,7 +338,7 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
         share: The amount that this host may use now, in the pool's unit. For example, 2.0 for `qps`
             means two per second.
         whole: The amount that all hosts together may use.
-        coming: The share that this host will get once others have released part of their shares.
+        coming: The share that this host gets once others have released part of their shares.
         closed: Whether the limit is closed: no host gets a share, because it is unknown how much
             has been spent.
     """

@@ -2,14 +2,14 @@
 
 A 401, 403 or 404 may concern just one request: it may come from a firewall, or from a second
 provider behind the provider. So a refused request is sent to another lane, but only once. A lane
-that is suspected of being the cause is *checked*: its next lease is used for a short request, like
+that is suspected of being the cause is *checked*. Its next lease is used for a short request, like
 the ones that `ultrapar check` sends. Until this check is answered, the lane gets no other lease. If
 the check succeeds, the lane is no longer suspected. If the check is refused, the part of the lane
 that refuses requests (key, model or instance) is removed. A run without refusals sends no extra
 requests.
 
-A `bad_request` leads to a check only if it is the first reply from a lane, because the instance may
-then reply in this way to every request. The request is not sent to another lane. If the instance
+A `bad_request` leads to a check only if it is the first reply from a lane. The instance may then
+reply in this way to every request. The request is not sent to another lane. If the instance
 refuses the check with the same message, it is assumed to refuse every request. Otherwise the
 refusal of the request is final.
 """
@@ -82,7 +82,7 @@ class RefusalCheck:
         return was_suspect
 
     def cleared(self) -> None:
-        """Forget all refusals. If a check is in flight, its result will be ignored."""
+        """Forget all refusals. If a check is in flight, its result is ignored."""
         self._refused.clear()
         self._is_doubted = self.is_being_checked = False
 
@@ -104,7 +104,7 @@ class RefusalCheck:
             self.cleared()
             return "cancelled"
         if outcome in CLASSES and outcome not in ANSWERED:
-            # No other failure shows what the lane does with requests: the next requests will.
+            # Other failures do not show what the lane does with requests: the next requests do.
             self.cleared()
         return outcome
 

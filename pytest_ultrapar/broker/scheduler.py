@@ -237,7 +237,7 @@ class Scheduler:
         return None if is_paid else prefers
 
     def _leave_poor_lane(self, line: Line) -> None:
-        """Let any lane serve follow-ups whose own lane lacks money and will not get more."""
+        """Let any lane serve follow-ups whose own lane lacks money and gets no more."""
         lane = line.prefers
         assert lane is not None
         while len(line) and not lane.pays(line.first.request):
@@ -271,7 +271,7 @@ class Scheduler:
         if not held.is_check:
             table.progress.sent(lane.model.name, request.case_id)
         self._n_leases += 1
-        # The number of requests that the provider counts, over all lanes that share the limit: if
+        # The number of requests that the provider counts, over all lanes that share the limit. If
         # the provider refuses this request, the number was too high.
         held.at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
         worker.leases[self._n_leases] = held

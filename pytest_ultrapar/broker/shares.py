@@ -81,8 +81,8 @@ def whole_row(amount: float, window_s: float) -> WholeRow:
 
     A fractional amount becomes a whole one over several windows: 1.5 per second becomes 3 per 2 s,
     and 0.2 becomes 1 per 5 s. If this would take more than `MOST_WINDOWS` windows, an amount below
-    one becomes one unit over a longer time. A larger amount is then rounded down over the number
-    of windows for which the least is lost.
+    one becomes one unit over a longer time. In this case, a larger amount is rounded down, over the
+    number of windows that loses the least.
 
     Args:
         amount: The declared amount, > 0.

@@ -47,7 +47,7 @@ class SpendingFile:
     Lines `earlier UNITS LANE` record the spending of earlier sessions. They are followed by
     `reserve ID UNITS LANE` and `settle ID UNITS` for each lease of this session. A line begins with
     its newline character and ends with its CRC-32 and a semicolon. So if a crash or a full disk
-    cuts off a line, the missing end shows it, and the next line still begins on a new line.
+    cuts off a line, the missing end shows it. The next entry still begins on a new line.
 
     The first line, `spending RUN UNITS`, contains the sum of all units that are spent or reserved
     now. It is overwritten when a line is appended. If the other lines add up to less than this sum,

@@ -1,7 +1,7 @@
 """Check the address of a cluster's server, and the names of runs and hosts, before a run.
 
 A URL with a password is only accepted from an environment variable, because every user of a
-machine can read the command lines of its processes.
+machine can read its processes' command lines.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ So all hosts finish at about the same time, even if their speeds differ. The cla
 expire. A host can only join if it agrees with the other hosts on certain facts.
 
 Cases form *lines*. A line contains all cases of one model in one group of the assignment, or all
-*free* cases of one model, which are in no group. The server hands out a case from a group only when
+*free* cases of one model (cases in no group). The server hands out a case from a group only when
 the group's rules allow it, and takes the cases of all hosts into account. So the rules on order,
-locks and maximum numbers apply to the whole run, and a host does not need to know the cases of
-other hosts.
+locks and maximum numbers apply to the whole run. A host does not need to know the cases of other
+hosts.
 
 `claims.lua` does this on the server, in one call. This module defines the calls and the answers.
 """
@@ -139,7 +139,7 @@ class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
 
 class ReopenCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="reopen"):
-    """An operator reopens cases that are done but have no result: they will run again."""
+    """An operator reopens cases that are done but have no result, so that they run again."""
 
     cases: list[int]
     keep_ms: int = KEEP_MS

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.run_identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
-"""How many cases to claim in advance for each set of kin lines (see `lanes_in_common`): `FIRST`
-until the first of their cases has begun, and at least `LEAST` after that."""
+"""How many cases to claim in advance for each set of kin lines (see `lanes_in_common`): at least
+`LEAST`, and at most `FIRST` until the first of their cases has begun."""
 LOOK_S, IDLE_S = 0.2, 1.0
-"""Seconds between two looks: usually `LOOK_S`, but `IDLE_S` during a problem, and after the host's
-last case."""
+"""Seconds between two looks: usually `LOOK_S`, but `IDLE_S` during a problem. `IDLE_S` also applies
+once the whole run is over, or a drained host's cases have ended."""
 RECENT = 5
 """How many looks are averaged to estimate the number of cases that begin in one look. An average is
 necessary because cases begin in bursts. In a measurement that counted only the last look, with 2.5
@@ -59,8 +59,8 @@ SOON_S = 0.02
 """Seconds until the next look, if a case has just ended here and other cases may be waiting for
 it."""
 STILL_S, STUCK_S = 5.0, 60.0
-"""After `STILL_S` seconds without any request, in flight or waiting, all claimed cases count as
-ended. For cases in groups, for which others may be waiting, this takes `STUCK_S` seconds, because a
+"""After `STILL_S` seconds without a request or an open episode, all claimed cases count as ended.
+For cases in groups, for which others may be waiting, this takes `STUCK_S` seconds, because a
 fixture may take a while before the first request."""
 AT_ONCE = 20_000
 """The maximum number of finished cases to report in one call. A server that forgot the run must be
@@ -271,7 +271,7 @@ class Claiming:
 
         Args:
             identity: The facts that all hosts must agree on.
-            waiting: Called while this method waits, with two texts: the server or host that it
+            waiting: Called while this method waits, with two texts: the server or name that it
                 waits for, and the reason.
 
         Raises:
@@ -475,7 +475,7 @@ class Claiming:
         """Return how many cases of this host have episodes that have not ended.
 
         A failed engine does not report the end of episodes. Therefore the result is 0 after a
-        while without any request, in flight or waiting.
+        while without a request or an open episode.
         """
         if boot_s() - self._busy_s > STILL_S:
             return 0

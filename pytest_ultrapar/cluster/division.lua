@@ -28,7 +28,7 @@ local AT_ONCE = 2000
 -- A share that would change by this much or less stays the same.
 local KEPT_PERCENT = 5
 -- If a small row cannot be divided equally between runs, the runs take turns. Each turn lasts for this
--- time or for ten windows.
+-- time or, for a paced row, for ten windows if that is longer.
 local TURN_MS = 20000
 -- The number of cells in a window of counted units. Units are released a window after their cell ends.
 local CELLS = 48

@@ -13,11 +13,11 @@ they share.
 
 **Time.** The ledger has its own time. It follows the server's time and never goes backwards. But
 between two calls, it advances by no more than the caller's boot clock confirms, plus a tolerance
-(`SKIP_MS` in the script). If a host has made no call for `STOP_MS`, its clock confirms nothing: the
+(`SKIP_MS` in the script). If a host has made no call for `STOP_MS`, its clock confirms nothing. The
 clock may be fast, or the last call may have been slow. Time that was not confirmed is never added
 later. Otherwise, hosts that called during this time would seem to have called long ago. So if the
 server's clock jumps, no units are released early, and no new epoch is needed. At worst, units of
-dead hosts are released later. This also happens after a period in which no host made a call: the
+dead hosts are released later. This also happens after a period in which no host made a call. The
 units of a killed run are released `longest_ms` after the next run has begun.
 
 **Epochs.** An epoch ends when the server is a new process (another `run_id`), or when a host knows
@@ -160,12 +160,12 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
             epoch: all notices that still apply.
         news_seen: `Answer.news_seen` from the last answer in the same epoch; 0 before the first
             such answer.
-        leaving: Whether the host holds nothing and will not come back.
+        leaving: Whether the host holds nothing and does not come back.
         fresh: Whether an operator confirms that the API keys of these rows were not used recently.
             The rows of a new ledger then open immediately.
-        open_days: Whether an operator wants the counted rows in this call to open with the known
-            spent amounts, even if hosts that may have spent more are missing. Used only together
-            with `leaving`.
+        open_days: Whether an operator opens the counted rows in this call with the known spent
+            amounts, even if hosts that may have spent more are missing. Used only together with
+            `leaving`.
     """
 
     host: str
@@ -224,14 +224,14 @@ class Answer(msgspec.Struct, frozen=True):
     Attributes:
         epoch: The ledger's epoch, which the host stores on disk. A new epoch means that the ledger
             may have lost data: no host gets more than it holds until all earlier grants are over.
-        stale: Whether a later call had already arrived, or this call had, and a new epoch has begun
-            since then or the host was removed. In these cases, nothing was changed, and the answer
-            must not be applied.
+        stale: Whether the call came too late, because a later call had already arrived. It is also
+            too late if it had arrived before, and since then a new epoch has begun or the host was
+            removed. Then nothing was changed, and the answer must not be applied.
         now_ms: The ledger's time. It never goes backwards, and is not faster than the hosts'
             clocks. Within an epoch, it can be used to compare times from different hosts.
         server_ms: The server's `TIME`.
-        epoch_age_ms: The time since the epoch began. A row opens when the expiry time and the
-            row's window have passed.
+        epoch_age_ms: The time since the epoch began. A row opens at the latest when this time
+            exceeds the expiry time of grants plus the row's window or longest request.
         peers: The number of hosts that are alive, including this one.
         news_seen: The number of the last notice.
         shares: A share for each row of the call, in the same order.

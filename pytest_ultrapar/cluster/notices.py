@@ -12,8 +12,8 @@ class NoticeText(msgspec.Struct, frozen=True):
     """The text of a notice: the news, and the server's time when the host sent it.
 
     The ledger's own time does not advance between calls. If notices used that time, hosts that
-    rejoin a run the next day would be told about removed keys that work again by then, and about
-    pauses that are over.
+    rejoin a run the next day would receive old news. Some removed keys work again by then,
+    and pauses are over.
     """
 
     news: LaneNotice

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 60
 _LONGEST_S = 1e9
-"""The maximum delay before a group starts, in seconds. A longer delay, which no run would
-reach, is cut to this value, so that the server can count it in milliseconds."""
+"""The maximum delay before a group starts, in seconds. A longer delay, which no run reaches,
+is cut to this value, so that the server can count it in milliseconds."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):

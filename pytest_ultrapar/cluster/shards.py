@@ -1,7 +1,7 @@
 """Cluster runs that are divided into shards, which share the limits of the run.
 
-If a run has a million cases, no process needs all of them: each host collects only the cases in one
-shard, and claims only these. On the server, a shard is named `RUN:K/N` and is stored like a
+If a run has a million cases, no process needs all of them: each host collects and claims only the
+cases in one shard. On the server, a shard is named `RUN:K/N` and is stored like a
 separate run. Limits belong to the whole run. The facts that all shards must agree on are stored
 under the run's own name. A host that has different cases or uses no shards cannot join.
 """

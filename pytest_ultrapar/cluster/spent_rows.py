@@ -11,9 +11,10 @@ held and not as spent, so that unused units can be returned.
 
 **Calendar days.** Each day has its own row, with the date in its name. A provider may count a
 request when it is sent or when it ends, according to the provider's clock. Therefore two rows exist
-around midnight, and a request needs room in both. If a request may take ten minutes, the second row
-exists from about ten minutes before midnight. The first row ends some seconds after midnight. These
-times are measured with the server's clock, which is the same for all hosts.
+around midnight, and a request needs room in both. A request may be sent a minute after its grant.
+So if it may take ten minutes, the second row exists from about eleven minutes before midnight. The
+first row ends some seconds after midnight. These times are measured with the server's clock, which
+is the same for all hosts.
 """
 
 from __future__ import annotations

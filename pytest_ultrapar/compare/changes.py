@@ -65,8 +65,8 @@ class ChangedDimension(msgspec.Struct, frozen=True):
     Attributes:
         name: The parameter's name; empty for the entry with one value that all cases share.
         values: The unique names that tables show for the values.
-        looks: For each row of the grid and each value, the change in the solve rate, or in the
-            first score if there is no solve rate. None if no case in this row with this value was
+        looks: For each row of the grid and each value, the change in the solve rate or, without a
+            solve rate, in the first score. None if no case in this row with this value was
             graded in both runs.
     """
 

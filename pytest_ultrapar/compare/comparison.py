@@ -1,4 +1,4 @@
-"""Compare finished runs with a baseline, and find changes larger than chance would explain."""
+"""Compare finished runs with a baseline, and find changes larger than chance explains."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Cell:
 
     @property
     def changed(self) -> bool:
-        """Whether the change is larger than chance would explain."""
+        """Whether the change is larger than chance explains."""
         return self.chance <= CHANCE
 
 

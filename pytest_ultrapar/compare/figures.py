@@ -80,7 +80,7 @@ class Figure(NamedTuple):
             for figures such as coverage, which are counted and have no sampling error.
         base: The baseline's figure; None without a baseline.
         new: The figure of the run itself.
-        alike: For a change, whether every case has the same figure in both runs.
+        alike: For a change, whether every case or cell has the same figure in both runs.
         unknown: Why the interval is unknown. Empty if it is known, or if the only reason is that
             there are too few cases.
         left_out: A sentence about the cells that the figure leaves out; empty if it includes all

@@ -277,8 +277,8 @@ def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
 def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
     """Estimate how many cases would bring the end of the interval to the bound.
 
-    The estimate assumes that the figure stays the same, and that the width of an interval is
-    inversely proportional to the square root of the number of cases.
+    The estimate assumes that the figure stays the same. It also assumes that the width of an
+    interval is inversely proportional to the square root of the number of cases.
     """
     away = abs(figure.value - bound)
     reach = figure.value - interval.low if figure.value > bound else interval.high - figure.value

@@ -203,7 +203,10 @@ class Coordinator:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-        """Show a case's outcome. While live progress is shown, only failed cases get a letter."""
+        """Show a case's outcome.
+
+        While the progress replaces pytest's letters, only failed cases get one, unless `-v` is set.
+        """
         status = reports.status_of(report)
         if status is not None and self._live is not None and self._live.replaces_letters:
             category, _, word = status

@@ -155,8 +155,8 @@ class Crash:
         again: Items that run again like any other item.
         alone: Items that run again on a worker that runs one episode at a time.
         lost: Items that are given up, because they kill every worker.
-        plain: The test that was running, if it is not a case. It is reported as failed, as xdist
-            does.
+        plain: The test that was running, if it is not a case. It is reported as failed, as in
+            xdist.
     """
 
     again: tuple[int, ...]

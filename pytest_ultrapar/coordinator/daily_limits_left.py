@@ -28,8 +28,8 @@ class DayLeft(NamedTuple):
         left: Units that may still be used now.
         more_at: A phrase that says when more units become available; empty if no unit has been
             used.
-        begins_here: The directory in which the count will be stored, if it has no count yet and
-            counting starts at zero; otherwise empty.
+        begins_here: The directory for the count, if it contains no count yet and counting starts at
+            zero; otherwise empty.
     """
 
     counted: DailyLimit
@@ -174,7 +174,7 @@ def too_few(
         pool: The pool, for its limits.
         lanes: The lanes of the run.
         days: The units that remain of each daily limit.
-        needed: How many `requests` and how many `tokens` are needed, by model.
+        needed: The required units, by `requests` or `tokens`, then by model.
         how: How certain the numbers are: `about` or `at least`.
         again: The command or option that reruns the cases that got no quota.
     """

@@ -219,8 +219,7 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
 def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     """Lines about what remains of daily limits, and how to rerun cases that got no quota.
 
-    Call it after `Run.close`: until then, the broker holds units in reserve that no request will
-    use.
+    Call it after `Run.close`: until then, the broker reserves units that no request uses.
     """
     kept = [one.counted for one in run.days if one.counted.name]
     try:

@@ -72,7 +72,7 @@ def lines(run: Run) -> Iterator[str]:
 
 
 def _begun(run: Run) -> str:
-    """A phrase that says how interrupted conversations continue; empty if no conversation does."""
+    """A phrase that says how interrupted conversations are continued or repeated; may be empty."""
     cut_off, earlier = run.cut_off, run.resumed
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
@@ -273,8 +273,8 @@ def process_loads(
 
     Returns:
         The loads. The tuple is empty if no suite names such processes, or if the mode runs one case
-        at a time. It is also empty if no case waits for other cases or for a key: all processes
-        would then use all keys, and a sum per key would mean nothing.
+        at a time. It is also empty if no case waits for other cases or for a key. All processes
+        then use all keys, and a sum per key would mean nothing.
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:
         return ()

@@ -2,7 +2,7 @@
 
 Hosts do not tell each other their paths, because the same path may be a different directory on
 another machine. Instead, the last host reads the manifests next to its own directory and in the
-default directory for runs: each manifest contains the name of its host. The server knows which
+default directory for runs. Each manifest contains the name of its host. The server knows which
 hosts took part.
 """
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.5
 """Seconds between two reads of the broker's status. The status is read even if no line is printed,
-because an estimate is based on the statuses from the second half of the elapsed time."""
+because an estimate is based on statuses from the second half of the elapsed time."""
 _WIDE = 160
 """The width of a progress line if there is no terminal. Such a line is never redrawn."""
 _MOST_LINES = 24

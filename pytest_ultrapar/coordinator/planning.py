@@ -209,7 +209,7 @@ class Planning(collection.CollectOnly):
         """Whether the plan includes a mode.
 
         Mode phase is included if it is selected, or if a suite names a process of its original
-        scripts for at least one of the cases. If no suite has the hook that names processes, mode
+        scripts for any of the cases. If no suite has the hook that names processes, mode
         phase is included if a conftest offers a policy for it. The other modes are always included.
         """
         if mode != PHASE or mode == self._options.mode:

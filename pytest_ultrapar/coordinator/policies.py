@@ -155,8 +155,8 @@ def exclusive(
 
     This is fix C in `docs/benchmark/from-the-scripts.md`.
 
-    The cases of each model are divided among its keys in proportion to the keys' seats, so that all
-    keys finish at about the same time. Each key serves the models in the pool's order and does not
+    The cases of each model are divided among its keys in proportion to the keys' seats, so all keys
+    finish at about the same time. Each key serves the models in the pool's order and does not
     wait for other keys. Cases are divided in a random order, which depends on their seeds. If they
     were divided in the order of collection, one key could get all the cases of one difficulty.
     """

@@ -103,8 +103,8 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
         source: The source of the run's answers.
 
     Raises:
-        ConfigError: The baseline cannot be used; or a rule cannot be parsed, needs a baseline that
-            is missing, or measures speed in a regraded or replayed run.
+        ConfigError: The baseline cannot be used; or a rule cannot be parsed, needs a missing
+            baseline, or measures speed in a regraded or replayed run.
     """
     rules = tuple(map(parse_rule, options.gate))
     timed = next((rule for rule in rules if rule.of_speed), None)

@@ -94,8 +94,8 @@ class WorkerSilence:
     """Measures, with regular checks, how long each worker has been silent.
 
     Each check adds at most twice the usual interval to a worker's silence. If more time has passed,
-    the watcher itself did not run (Ctrl-Z, a closed lid, a machine that swaps), and perhaps the
-    workers did not run either.
+    the watcher itself did not run (Ctrl-Z, a closed lid, a machine that swaps). Perhaps the workers
+    did not run either.
     """
 
     def __init__(self, most_s: float, look_s: float) -> None:

@@ -167,7 +167,7 @@ class ControllerSession:
                 dispatch.ended(report.node.gateway.id, n_ready)
 
     def pytest_internalerror(self) -> None:
-        """Record an internal error in a worker: xdist prints it, but would end with exit code 0."""
+        """Record an internal error: xdist prints a worker's error, but ends with exit code 0."""
         self._is_broken = True
 
     @pytest.hookimpl(tryfirst=True)

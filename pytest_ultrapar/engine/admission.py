@@ -27,7 +27,7 @@ Line = tuple[str, str]
 
 
 class Admission(Generic[T]):
-    """Queues of cases, one for each model and group. The engine requests a lease for every case."""
+    """Queues of waiting cases, one for each model and group. The engine requests their leases."""
 
     def __init__(self, most_open: int) -> None:
         """Start with empty queues.

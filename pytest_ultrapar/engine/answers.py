@@ -92,7 +92,7 @@ class Pieces:
         self._news.set()
 
     def take(self) -> bytes:
-        """Return all bytes that have arrived since the last call; they may be empty."""
+        """Return all bytes that have arrived since the last call; may be empty."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken

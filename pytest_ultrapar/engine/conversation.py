@@ -24,8 +24,8 @@ class Conversation(msgspec.Struct):
 
     Attributes:
         failure: The failure that ends the episode, even if the suite's code continues (`fail`).
-        troubles: For each role, the last failure of the current request, until that request gets an
-            answer. The case's own model has the role "".
+        troubles: For each role, the message of the last failure since the last reply. The case's
+            own model has the role "".
         n_unawaited: The number of `llm.chat` calls that were never awaited and therefore sent
             nothing.
         exchanges: Stores requests and answers; None if they are not stored.

@@ -120,7 +120,7 @@ def endpoints(
         environ: The environment variables for proxies and certificates; None means no variables.
 
     Raises:
-        ConfigError: The variable for a proxy does not contain a valid URL of a proxy.
+        ConfigError: The variable for a proxy is not set, or its value is not the URL of a proxy.
     """
     place_of_provider = {p.name: place_of(pool, n) for n, p in enumerate(pool.providers)}
     found: dict[LaneId, Endpoint] = {}

@@ -119,8 +119,8 @@ class Llm:
             BadRequestError: The API rejected the request as malformed; the case becomes an `error`.
             TypeError: A parameter is reserved (`model`, `messages`, `stream`, `stream_options`), is
                 given under two names, or cannot be sent as JSON. The error is also raised if the
-                messages are neither a string nor a list of dicts, or contain a system message in
-                addition to `system`.
+                messages are neither a string nor a list of dicts, or contain a system message
+                besides `system`.
             ValueError: A parameter is not a finite number.
         """
         self.conversation.n_unawaited += 1

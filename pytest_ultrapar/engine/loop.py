@@ -77,7 +77,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
     """Make a loop for episodes: uvloop's if uvloop is installed."""
     kind: Any = _PlainLoop
     try:
-        import uvloop  # noqa: PLC0415 - missing on some platforms; other tests save its 41 ms
+        import uvloop  # noqa: PLC0415 - missing on some platforms; runs without episodes save 41 ms
     except ImportError:
         pass
     else:

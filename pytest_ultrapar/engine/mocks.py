@@ -27,8 +27,8 @@ def active_mock(*, surely: bool = False) -> str | None:
     Methods that other installed packages replace, for example for telemetry, are ignored.
 
     Args:
-        surely: Whether to ignore methods that the suite's own functions replace, too. Such
-            functions may not be mocks: some only count calls.
+        surely: Whether to also ignore methods that the suite's own functions have replaced.
+            Such functions are not necessarily mocks: some only count calls.
     """
     for module, owner, method in _PLACES:
         if (client := sys.modules.get(module)) is None:

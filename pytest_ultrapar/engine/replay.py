@@ -285,7 +285,7 @@ class EpisodeReplay:
         conversation.check()
         there = self._written(request)
         ways = [self._asked(endpoint, body) for endpoint, body in there]
-        # If the client is a provider's own, a stream can be passed on only as a stream.
+        # To any client except `llm.chat()`, a stream can be passed on only as a stream.
         is_stream = request.pieces is not None if there and there[0][0].read_by else None
         match = self._answers.take(ways, is_stream=is_stream)
         if match is None or not match.stored.is_answered:

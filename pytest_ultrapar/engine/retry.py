@@ -48,7 +48,7 @@ class Tries:
             whether the request or its lane is to blame.
         n_own: How often the request itself was the reason for a refusal, although the lane named a
             limit, congestion or the loading of a model.
-        was_own: Whether the request itself was the reason for the latest of these refusals.
+        was_own: Whether the request itself was the reason for the last refusal of this kind.
     """
 
     def __init__(self) -> None:

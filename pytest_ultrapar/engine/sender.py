@@ -68,7 +68,7 @@ from pytest_ultrapar.system.clock import Clock
 _HOLD_FIRST_LEASE_S = 1.0
 _HOLD_SEAT_S = 0.05
 """How many seconds an episode may hold its lease before its first request, if the lease reserves a
-seat but does not count towards a rate limit."""
+seat but counts towards no rate limit."""
 _CLOSE_S = 1.0
 """A cancelled send should end immediately. If it takes longer than this many seconds, its episode
 ends without waiting for it."""

@@ -1,6 +1,6 @@
 """Check that runs are parts of one run, and make the manifest of the merged run, without I/O.
 
-Parts are shards K/N with the same N, the hosts of one cluster run, or runs between which the user
+Parts are shards K/N with the same N, hosts of one cluster run, or runs between which the user
 divided the cases by hand. Such runs have the same suite, seed and pool. Each shard has a part of
 each limit, so the limits of shards are added together. The manifests of hosts, and of runs divided
 by hand, contain the undivided limits.

@@ -263,8 +263,8 @@ class _Clocks:
     """Converts the times of all parts to the clock of the first part.
 
     The monotonic clocks of different machines are unrelated. So they are compared by means of the
-    wall-clock times at which episodes began. If all parts come from hosts in one cluster run that
-    recorded their common server's time, the server's clock is used instead.
+    wall-clock times at which episodes began. If all parts come from hosts in one cluster run, and
+    every host recorded the time of their common server, the server's clock is used instead.
 
     Attributes:
         n: How many clocks there are: one for each part, and more if a part was resumed after a

@@ -333,8 +333,8 @@ class Pool:
             secret.
         lanes: All lanes, in the order of the file.
         limits: All limits by name, in the rate mode of their provider.
-        held: The limits that the simulated providers enforce; empty if these are the same as
-            `limits`.
+        held: The limits that the simulated providers enforce; empty if no simulated provider is in
+            adaptive mode.
         undivided: The limits before this shard got its part of them; empty without shards.
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless the command line or the environment sets them.
@@ -344,8 +344,8 @@ class Pool:
         prices: The token prices of each model at each provider, if known.
         price_book: The source of prices that the file omits, or None.
         roles: The model of each role, in the order of the file.
-        caseless: Names of the models that get no cases of their own, because they serve only in
-            roles.
+        caseless: Names of the models that get no cases of their own, such as models that serve
+            only in roles.
     """
 
     path: str

@@ -186,7 +186,7 @@ def build_instances(
         ports: The model's ports; None if it does not set any.
 
     Raises:
-        ConfigError: A name or URL is not allowed, the list of instances is empty, or ports are
+        ConfigError: A name or URL is not allowed, or the list of instances is empty. Or ports are
             combined with such a list or with a provider that has no URL.
     """
     api_name = table.name

@@ -1,7 +1,7 @@
 """Shards: part K of N of a run, with its own part of every limit. Shards do not need a server.
 
-N independent runs together stay within a limit if each stays within its part, and if the parts add
-up to no more than the limit. Limits are divided into whole units, and the first shards get the
+N independent runs together stay within a limit if each stays within its part, and the parts do not
+exceed the limit together. Limits are divided into whole units, and the first shards get the
 remainder: if a limit has A units, shard K of N gets floor(A / N), plus one if K <= A mod N.
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Limit, Pool
 
 MOST_WINDOWS = 1_000_000
-"""A fractional rate becomes a whole number of units over at most this many windows, because the
-smallest rate that a pool may set is 0.000001 per window."""
+"""A fractional rate becomes a whole number of units over at most this many windows. The smallest
+rate that a pool may set is 0.000001 per window."""
 _DIGITS = 9
 """The maximum number of digits in a job's number; no CI system starts 10^9 jobs or more."""
 

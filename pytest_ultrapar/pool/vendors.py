@@ -43,7 +43,7 @@ def vendors() -> dict[str, dict[str, Any]]:
 
 
 class Named(NamedTuple):
-    """A model that the user named without a pool file.
+    """A model that can be used without a pool file.
 
     Attributes:
         provider: The name of its provider in the pool that the plugin makes.

@@ -2,7 +2,7 @@
 
 All functions are pure.
 
-By design, only a few hosts get a share of a small limit, and a host without a share sends no
+By design, only a few hosts get a share of a small limit. A host without a share sends no
 requests to which the limit applies. The screen must show this, and name the limit for which the
 host is waiting.
 """

@@ -26,8 +26,8 @@ to get some leases, and short enough for changes to become visible."""
 _BETWEEN_S = 1.0
 MOST_FAILURES = 5
 _WAITING = 0.2
-"""If on average fewer of a lane's requests than this are waiting for a limit, the limit is not
-shown as the one that the lane waits for."""
+"""A lane is shown as waiting for a limit only if, on average, at least this many of its requests
+are waiting for it."""
 
 
 def lately(kept: Sequence[BrokerStatus], status: BrokerStatus) -> tuple[BrokerStatus, ...]:
@@ -282,7 +282,7 @@ class LiveView(NamedTuple):
 
     Attributes:
         progress: The progress of the run.
-        eta_s: The earliest and the latest time at which the last episode will probably end, in
+        eta_s: The earliest and the latest time at which the last episode probably ends, in
             seconds after `progress.eta_at_s`. None while unknown.
         now_s: The time of the view, in seconds on the monotonic clock.
         waiting: How many requests are waiting to be sent.

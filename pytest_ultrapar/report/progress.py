@@ -43,8 +43,7 @@ class ProgressState:
         all_answered: Whether all episodes have ended.
         seen: Recent observations, oldest first, at most two per second. Each contains the time on
             the monotonic clock, the number of answered cases and the number of graded cases.
-        eta: The estimate, made at `eta_at_s`, of when the last episode will end. None while
-            unknown.
+        eta: The estimate, made at `eta_at_s`, of when the last episode ends. None while unknown.
         whole: The progress of all hosts together; None for a run on one host.
         whole_at_s: When `whole` was observed, on the same clock.
         share: This host's share of the limits, in words.
@@ -52,8 +51,8 @@ class ProgressState:
             nothing. Empty if neither applies.
         whole_seen: Recent observations, like `seen`. Each contains the time on the same clock, and
             how many cases all hosts together had finished.
-        begun: For each model with an observed claim: the time of the last observation before the
-            first claim, and how many of the model's cases were unclaimed then.
+        begun: For each model with an observed claim, the last observation before its first claim:
+            the time, and how many of the model's cases were unclaimed.
     """
 
     total: int

@@ -444,7 +444,7 @@ def summary_sections(
 def _results(summary: RunSummary) -> Iterator[Section]:
     """Yield a table of all cases, and then one for each test.
 
-    If there is only one test, its table is left out if it would add nothing.
+    The table of a single test is left out if it adds nothing.
     """
     every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
     if len(tests) == 1 and tests[0].by in {("model",), every.by}:

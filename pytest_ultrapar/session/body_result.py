@@ -1,8 +1,8 @@
 """The result of an async test's body. It is stored as the episode's value, and the item repeats it.
 
 The body runs before its item, in the engine's thread, and perhaps in an earlier session. So the
-body's grade and exception are stored as data. An exception that is recreated from this data has the
-same message and the same lines in its traceback, and pytest shows it like any other exception.
+body's grade and exception are stored as data. An exception recreated from this data has the same
+message and the same lines in its traceback, and pytest shows it like any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cases that wait for the answers of other cases, as the cases of a pairwise judge do.
 
 The collected tests determine which answers a case needs: those that another prefetched function
-returns for the same parameters, with each model or in each repetition. A waiting case starts when
+returns for the same parameters, for each model or repetition. A waiting case starts when
 all the cases that it needs have ended, no matter in which worker. Until then it takes no seat, so
 that other cases can run.
 """

@@ -238,8 +238,8 @@ _KEEPS_FROM_RUNNING = frozenset({"skip", "skipif", "xfail"})
 def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
     """Whether an item or a node above it has one of these marks.
 
-    With 12,000 items, most of which have no marks, three calls of `Node.iter_markers` for each item
-    took a sixth of the time that this plugin adds to their collection.
+    With 12,000 items, most of them without marks, three calls of `Node.iter_markers` per item took
+    a sixth of the time that this plugin adds to collection.
     """
     return any(mark.name in names for node in item.iter_parents() for mark in node.own_markers)
 
@@ -336,8 +336,8 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
     """Before an item is set up, give it its parametrised values and the given values of fixtures.
 
     For each of these values, about five per item, pytest would make a request and three finalizers
-    and call two hooks, which takes 30 us. If a fixture with a wider scope may depend on a value,
-    the value is left to pytest, which knows when to set up that fixture again.
+    and call two hooks, which takes 30 us. If a wider-scoped fixture may depend on a value, the
+    value is left to pytest, which knows when to set up that fixture again.
     """
     if not isinstance(item, pytest.Function):
         return
@@ -609,7 +609,7 @@ def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
     """Keep `PYTEST_CURRENT_TEST` set at all times, with an empty value between two tests.
 
     pytest deletes the variable after each test (`_update_current_test_var`). An iteration over
-    `os.environ` first lists all names and then looks up each of them, so it raises a `KeyError` if
+    `os.environ` first lists all names and then looks up each of them. So it raises a `KeyError` if
     a name is deleted in between. In an episode, each new HTTP client iterates over `os.environ`.
     """
     update = runner._update_current_test_var

@@ -28,7 +28,7 @@ _PLUGINS = {
     "pytest_subproc": "subproc",
 }
 """For each plugin, by the name of its module: the options that make it run all tests in other
-processes, and the marks that make it run single tests there."""
+processes, and the marks that do so for single tests."""
 _OFF = {"pytest_isolate": ("--no-isolate", "timeout"), "pytest_isolated": ("--no-isolation",)}
 """For some of these plugins: the options, and the other plugins, that turn them off."""
 _LOOP = "pytest_asyncio_cooperative"

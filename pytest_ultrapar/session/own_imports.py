@@ -2,8 +2,8 @@
 
 pytest rewrites the asserts in every package that has a plugin, to explain failures. The asserts in
 this package check only its own invariants, so they need no explanation. The rewriting takes a fifth
-of the CPU time that a run needs before its first request, because pytest then loads each of 130
-modules from its own cache.
+of the CPU time that a run needs before its first request. The reason is that pytest then loads each
+of 130 modules from its own cache.
 
 A test's fake clock or file system must not affect this package. `system.clock` and `system.disk`
 look up the functions that read clocks and write records when they are imported, so later fakes do

@@ -190,8 +190,8 @@ class PrefetchQueue:
 
 
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
-    # Find it by its attributes: xdist makes the class in the module `__channelexec__` (at the end
-    # of `xdist/remote.py`), and an import of `xdist.remote` would make another class.
+    # Find it by its attributes: xdist makes the class in the module `__channelexec__` (the end of
+    # `xdist/remote.py`), and an import of `xdist.remote` would make another.
     plugins = config.pluginmanager.get_plugins()
     found = [one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command")]
     if not found:

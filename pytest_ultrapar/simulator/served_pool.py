@@ -39,7 +39,7 @@ class ServerModel(Generic[_T]):
         return len(self._waiting)
 
     def arrive(self, request: _T) -> bool:
-        """Add a request, and return whether it runs now. If not, a later `leave` will return it."""
+        """Add a request, and return whether it runs now. If not, a later `leave` returns it."""
         if self.n_running < self._knee:
             self.n_running += 1
             return True

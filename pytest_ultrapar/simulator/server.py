@@ -99,8 +99,8 @@ class Server:
     def run(self, until: Callable[[], Awaitable[None]]) -> None:
         """Call `until`, and serve until the awaitable that it returned is done.
 
-        The awaitable runs on the server's event loop. Requests that are still in flight then get no
-        answer, and the log contains no `end` for them.
+        The awaitable runs on the server's event loop. Requests that are in flight when it is done
+        get no answer, and the log contains no `end` for them.
 
         Raises:
             ResultsError: The log cannot be written.

@@ -1,9 +1,9 @@
 """The journal: all paid answers of a run. They are written to disk before they are used.
 
 Each process that runs episodes appends to its own file, a segment, so two processes never write to
-the same file. Each line of a segment is one record: eight hex digits for the length of the JSON
-text, eight for its CRC-32, and the text itself. So readers can tell damaged records from whole
-ones, and a damaged line does not affect the next one.
+the same file. Each line of a segment is one record. It consists of eight hex digits for the length
+of the JSON text, eight for its CRC-32, and the text itself. So readers can tell damaged records
+from whole ones, and a damaged line does not affect the next one.
 
 The first line names the segment's run: readers skip the segments of other runs. Segments of earlier
 versions do not have this line.

@@ -158,7 +158,8 @@ class CaseHistory(msgspec.Struct):
     def final_episode(self) -> EpisodeEntry | None:
         """The episode that was graded: the last episode that had ended before the grade.
 
-        None if there is no grade, or if the case had no episode (because a mark skipped it).
+        None if there is no grade, or if the case had no episode, for example because a mark skipped
+        it.
         """
         if self.grade is None:
             return None
@@ -397,8 +398,8 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
         directory: The run directory.
 
     Returns:
-        The positions of finished episodes by case id, the finished cases whose episodes cannot be
-        read, the damage in the journal, and the numbers of cases that were cut off.
+        The positions of finished episodes by case id, the finished cases with unreadable episodes,
+        the damage in the journal, and the numbers of cases that were cut off.
 
     Raises:
         ResultsError: The journal cannot be listed, or the index cannot be written.

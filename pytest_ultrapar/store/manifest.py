@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FILE_NAME = MANIFEST_NAME
 SCHEMA = 1
 Aware = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its time zone. Without the zone, it would be unknown how long ago the time was."""
+"""A time with its time zone. Without the zone, it is unknown how long ago the time was."""
 _PACKAGES = (
     "pytest-ultrapar",
     "pytest",

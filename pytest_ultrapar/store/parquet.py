@@ -185,7 +185,7 @@ def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
 
     Raises:
         ResultsError: The file does not have this schema and number of rows, or a page does not
-            match its checksum. Without this check, a flipped byte in a page would go unnoticed.
+            match its checksum. Without this check, a flipped byte in a page goes unnoticed.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:

@@ -130,8 +130,8 @@ MASK = "***"
 MIN_SECRET_LENGTH = 8
 """Shorter values are not masked: they would also match ordinary words and numbers."""
 PIECE_LENGTH = 12
-"""The beginning or end of a secret is masked, too, if it is at least this long, because a server or
-a library may have cut the text. Shorter parts are not masked. Otherwise, if a key began with an
+"""The beginning or end of a secret is masked, too, if it is at least this long: a server or a
+library may have cut the text. Shorter parts are not masked. Otherwise, if a key began with an
 ordinary word, that word would be masked everywhere."""
 _MARKED_LENGTH = MIN_SECRET_LENGTH
 """The minimum length of a beginning or end that is masked next to an ellipsis. The ellipsis shows
@@ -139,7 +139,7 @@ that text was cut."""
 _ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
 _QUOTES = """['"]{0,8}+"""
 # Text that may come between the characters of a secret. No pattern here may scan a run of
-# characters again from each of its characters: servers send texts of 64 KiB, and the engine's loop
+# characters again from each of its characters. Servers send texts of 64 KiB, and the engine's loop
 # scans them.
 _COLOUR = r"[0-?]*+[ -/]*+[@-~]"
 """The rest of a terminal's control sequence after `ESC [`."""
@@ -410,7 +410,7 @@ def _squeezed(data: Utf8) -> str:
 
 
 def _unescaped(text: str) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield `text`, then undo its ASCII escapes and yield the result, while there are escapes left.
+    """Yield `text`, then undo its ASCII escapes and yield the result, up to `_MOST_WAYS` times.
 
     With each version come the positions in `text` at which its characters begin, and the end.
     """

@@ -100,7 +100,7 @@ def _refuse_another(path: Path) -> None:
     """Compare a table with its digest in the run's summary.
 
     Raises:
-        ValueError: The table does not match its digest. No other check would detect a change in a
+        ValueError: The table does not match its digest. No other check detects a change in a
             JSON file or in the last part of a Parquet file.
         OSError: The table cannot be read.
     """

@@ -243,9 +243,9 @@ class TableSet:
     def add_without_episode(self, grade: Grade, *, had_episode: bool) -> int:
         """Keep a substitute for a graded episode, and return its row.
 
-        If the case had no episode (because a mark skipped it), its times are zero, both timestamps
-        come from its grade, and the fields that name its lane are empty. If it had an episode whose
-        record can no longer be read, all these values are null.
+        If the case had no episode, for example because a mark skipped it, its times are zero. Both
+        timestamps then come from its grade, and the fields that name its lane are empty. If it had
+        an episode whose record can no longer be read, all these values are null.
         """
         spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
         place = placed(self._manifest, grade)

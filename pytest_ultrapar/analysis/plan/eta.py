@@ -2,11 +2,11 @@
 
 As in a plan, the remaining requests are treated as a load on the limits (`load.limit_loads`). The
 run is expected to end when the slowest limit has served its load. It is assumed that this limit
-will be used as much as it was recently.
+continues to be used as much as it was recently.
 
 The coordinator computes the estimate twice a second while cases are running. The survival estimator
-is implemented here, not taken from scipy, because loading scipy would delay the first cases by up
-to a second and take 50 MB.
+is implemented here, because loading scipy would delay the first cases by up to a second and take
+50 MB.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Survival:
     flight were counted as if they ended now.
 
     Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). Beyond
-        the longest observed length, two things are assumed: lengths end at the overall mean rate,
-        and no length is more than twice the longest observed one. If all lengths are similar, only
+        the longest observed length, lengths are assumed to end at the overall mean rate. No length
+        is assumed to be more than twice the longest observed one. If all lengths are similar, only
         a few of them have ended at first. Without this maximum, the estimate would then be far too
         high.
     """
@@ -246,7 +246,7 @@ class _Left(NamedTuple):
     Attributes:
         requests: How many requests have not been sent yet.
         service_s: How long a request takes on average, in seconds.
-        in_flight_s: How many more seconds the requests in flight will take in total.
+        in_flight_s: How many more seconds the requests in flight take in total.
         longest_s: How many more seconds are needed for the open episode with the most work left.
         episode_s: The total time of all requests in an episode, on average, in seconds.
     """
@@ -265,7 +265,7 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
         to_ask: All the work of the session.
         status: The broker's current status.
         since: How much the lanes had been used up to an earlier moment. The estimate assumes that
-            limits will be used as much as they have been since that moment.
+            limits continue to be used as much as they have been since that moment.
 
     Returns:
         The estimate; None as long as too little is known.

@@ -133,8 +133,8 @@ def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]])
 
     An entry is the group of one process, or of one request per second that a process sends.
 
-    By Dilworth's theorem, the result is the number of entries minus the size of a largest matching
-    between entries and the entries that must come after them.
+    By Dilworth's theorem, the result is the number of entries minus the size of a largest matching.
+    The matching is between entries and the entries that must come after them.
     """
     after = [
         [late for late, other in enumerate(groups) if group in before[other]] for group in groups
@@ -169,8 +169,7 @@ class Resource(msgspec.Struct, frozen=True):
         kind: The kind of the number, such as `qps`.
         per_s: The number of seats, or the number of requests per second; > 0.
         burst: How many additional requests a rate allows. Any window may contain as many requests
-            as the limit's number, rounded up, and all of them may be sent at the start of the
-            window.
+            as the limit's number, rounded up. All of them may be sent at the start of the window.
     """
 
     limit: str

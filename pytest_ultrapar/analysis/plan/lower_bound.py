@@ -195,9 +195,9 @@ class _Program:
     """Divides each model's requests among lanes, so that all are answered as soon as possible.
 
     If each class had its own variables, 300 lanes would need 90,000 variables, and solving would
-    take 1.4 s. But if the classes of a model are sorted by service time, the cheapest lane changes
-    only a few times from the shortest to the longest. So neighbouring classes are put into groups,
-    with one group for each model at first. A group is divided among lanes as a whole. This can make
+    take 1.4 s. But if a model's classes are sorted by service time, the cheapest lane changes only
+    a few times from the shortest to the longest. So neighbouring classes are put into groups, with
+    one group for each model at first. A group is divided among lanes as a whole. This can make
     the makespan longer, but not shorter. Groups are then split where the cheapest lane changes at
     the current prices. This is repeated until the prices prove that the optimum for the groups is
     also the optimum for the classes.

@@ -274,10 +274,10 @@ def _late_episodes(
 
 
 CLIENT_S = 0.0005
-"""The seconds that a client is assumed to take from a lease to sending its request, and from an
-answer to the request for the next lease. If these times are known from an earlier run, those are
-used instead. In 8,043 requests from the benchmark's five phases on 2 cores, the medians of the two
-times were 0.4 ms and 0.2 ms."""
+"""The assumed seconds from a lease to the sending of its request, and from an answer to the request
+for the next lease. If these times are known from an earlier run, those are used instead. In 8,043
+requests from the benchmark's five phases on 2 cores, the medians of the two times were 0.4 ms and
+0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ MOST_VOTES = 3
 """Refusals vote for a limit on the rate (1) or on seats (-1). The sum of the votes stays between -3
 and 3, so that a few new votes can outvote many old ones."""
 MOST_TROUBLE = 0.2
-"""If the share of errors and time-outs among recent outcomes is higher than this, no limit
-grows."""
+"""If the share of errors and time-outs among recent outcomes, without refusals, is higher than
+this, no limit grows."""
 _TROUBLE_WEIGHT = 0.05
 """The weight of a new outcome in the share of errors and time-outs. With this weight, the share is
 an average over about 20 outcomes."""
@@ -33,15 +33,15 @@ should have arrived."""
 SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
 """The minimum interval between sends is the time that an answer takes, divided by the number of
 seats and multiplied by `SPREAD`. While more requests are in flight than ever before, the factor is
-`TRY_SPREAD`. Intervals shorter than `LEAST_SPREAD_S` are not enforced: they would have no effect
-and only cost wake-ups."""
+`TRY_SPREAD`. Intervals shorter than `LEAST_SPREAD_S` are not enforced: they have no effect and only
+cost wake-ups."""
 QUEUED = 0.5
 """If a refusal takes at least this share of the time that an answer takes, the request must have
 waited in a queue first. A provider with a queue limits seats, not the rate."""
 WARY, MOST_WARY_S = 2.0, 1.0
-"""At the start and after refusals, until a request is served, the interval between sends is `WARY`
-times the duration of a refusal (but at most `MOST_WARY_S` seconds). So if the first request is
-refused, the others have not been sent yet."""
+"""At the start and after refusals, the interval between sends is `WARY` times the duration of a
+refusal. It is at least `LEAST_SPREAD_S` and at most `MOST_WARY_S` seconds, and applies until a
+request is served. So if the first request is refused, the others have not been sent yet."""
 LEAST_STORM_S, STORM_S = 0.45, 10.0
 """The shortest and the longest storm (a period in which all requests are refused), in seconds.
 Refusals count as a storm if a request is still refused after `LEAST_STORM_S`, although no other
@@ -76,8 +76,8 @@ class AdaptiveController:
     A refusal lowers the number of seats or the rate (`PaceSearch`). If it does not name the limit
     that was exceeded, the number of requests in flight decides which of the two is lowered. A
     provider that counts seats accepts as many requests in flight as it has recently served. So a
-    refusal at this number or below is a vote for a limit on the rate, and a refusal above it is a
-    vote for a limit on seats. If the provider's headers state the rate, no search is necessary.
+    refusal at this number or below is a vote for a limit on the rate. A refusal above it is a vote
+    for a limit on seats. If the provider's headers state the rate, no search is necessary.
 
     A storm is a period of a few seconds in which all requests are refused. A storm gives no
     information about limits, so the cuts that it caused are undone when a request is served again.
@@ -140,8 +140,8 @@ class AdaptiveController:
 
         Once a request has been refused, sends are spread even if there are only a few seats.
         Otherwise a provider that limits the rate could accept one of two simultaneous requests and
-        refuse the other, as if it had only one seat. At the start and after a refusal, sends are
-        spread more widely, until a request is accepted.
+        refuse the other, as if it had only one seat. Sends are also spread at the start, and more
+        widely after a refusal, until a request is accepted.
         """
         most = self._level / SATURATED if self._level > START else self._level
         if self.seats.pause_s:
@@ -326,7 +326,7 @@ class AdaptiveController:
         self._back_off(now_s)
 
     def _back_off(self, now_s: float) -> None:
-        """If only a back-off helps, space sends widely until a later request is served."""
+        """If only a back-off helps, leave long gaps until a later request is served."""
         if self.pause_s is None:
             self._wary_s = now_s
 

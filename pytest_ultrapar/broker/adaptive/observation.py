@@ -58,7 +58,7 @@ class Observation:
     def is_alone(self) -> bool:
         """Whether no other request was in flight when it was granted.
 
-        Every limit on seats would allow this request.
+        Every limit on seats allows this request.
         """
         return self.at_grant == 1
 

@@ -121,8 +121,8 @@ SETTLES_S = 1.0
 """Providers count a rate over a second or more. So if a request is sent within this many seconds
 after a cut and is refused, the refusal shows nothing new."""
 STEP_S = 1.0
-"""The step by which the rate grows doubles after this many seconds without refusals, or after the
-time that five sends take, if that is longer."""
+"""The step by which the rate grows doubles after this many seconds without refusals. If five sends
+take longer, it doubles after that time."""
 FIRST_TARGET, FIRST_SPAN_S = 1.1, 2.0
 """The first cut sets the rate to the accepted rate, which is too low if there were pauses. The
 accepted rate is only a guess, so the rate soon grows beyond it if there are no refusals."""

@@ -41,8 +41,8 @@ SPARE, LONGER = 1.1, 1.25
 """The search uses a tenth more seats than necessary, so that the server always has work. If answers
 take more than `LONGER` times as long as with fewer requests in flight, fewer seats are tried."""
 HOLD, OLD = 10.0, 30.0
-"""How long the number of seats stays the same after a try that brought no gain, and how old a level
-may be for a comparison. Both are multiples of the duration of an answer. There is a maximum age
+"""How long the number of seats stays the same after a try without a gain, and how old a level may
+be for a comparison. Both are multiples of the duration of an answer. There is a maximum age
 because tasks change, and a change to longer tasks looks like a queue."""
 LATE, FEW_LOST = 0.5, 3
 """Answers count as late if their mean duration exceeds the share `LATE` of their time-out. They
@@ -167,7 +167,8 @@ class PlateauSearch:
     def step(self, seats: float, seen: Observation) -> float:
         """How many seats an answer adds during doubling.
 
-        It adds more if the evidence justifies more than twice the current number of seats.
+        From `UNPROVEN` seats on, it adds two if the evidence justifies more than twice the current
+        number of seats.
         """
         # With twice the requests in flight, each may take twice as long.
         would_be_late = 2.0 * (seen.now_s - seen.granted_s) > LATE * seen.timeout_s

@@ -33,7 +33,7 @@ _FAMILIES = {
     ),
 }
 """For each path that a provider's clients use, three lists of variables: for the address with
-`/v1`, for the address without `/v1`, and for the key. The variables of the provider's own SDK come
+`/v1`, the address without `/v1`, and the key. The variables of the provider's own SDK come
 first. The others belong to LiteLLM, LangChain (`OPENAI_API_BASE`, `ANTHROPIC_API_URL`), inspect_ai
 (`GOOGLE_BASE_URL`) and the AI SDK."""
 

@@ -46,7 +46,7 @@ class GatewaySharing:
     Attributes:
         address: Address of the server.
         own: The name under which the gateway gets its share of the limits. It is never the name of
-            a run: if a limit is too small for all hosts of a run, only some of them get units.
+            a run. If a limit is too small for all hosts of a run, only some of them get units.
             Under a run's name, the gateway's clients might have to wait until those hosts end.
     """
 
@@ -78,7 +78,7 @@ class GatewaySharing:
             server.close()
 
     def days(self) -> tuple[DailyLimit, ...]:
-        """Return the daily limits, including the separate counts for users of this server."""
+        """Return the daily limits, whose counts only the users of this server share."""
         return run_days(self._pool, self._pool.lanes, os.environ, None, self.address.label)
 
     def settings(self, days: Iterable[DailyLimit]) -> tuple[tuple[Row, ...], SharesSettings]:

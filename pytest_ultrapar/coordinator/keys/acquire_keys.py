@@ -240,14 +240,15 @@ def _until_s(key: LockedKey, earlier: Holder, clock: Clock, *, is_same: bool = F
         key: The key and the run's limits.
         earlier: The earlier holder.
         clock: The machine's clock.
-        is_same: Whether the earlier holder had the same limits as the run. If not, but it was in a
-            group, it had only a part of the limits, so its requests were further apart.
+        is_same: Whether the earlier holder had the same limits as the run. If the limits differ and
+            the holder was in a group, it had only a part of its limits, so its requests were
+            further apart.
     """
     latest_s = _latest_s(key, clock)
     if earlier.group and not is_same:
         latest_s += _windows_s(key)
     # A killed run may have sent requests until now. If the stored time is later than any time that
-    # could be stored now, it was stored before the last boot, so use the latest possible time. If
+    # could be stored now, it was stored before the last boot. So use the latest possible time. If
     # it is in the past, no wait is necessary, even if it was stored before the boot.
     return latest_s if earlier.free_s is None else min(earlier.free_s, latest_s)
 

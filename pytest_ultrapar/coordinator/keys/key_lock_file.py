@@ -2,9 +2,9 @@
 
 The lock is taken with `flock`; a file with the text "in use" would not be enough. Only the run's
 coordinator and its broker have the file open. The kernel releases the lock when both have ended,
-even if they are killed, so no other run gets the key while the broker may still grant leases.
-`fcntl.lockf` does not work here: its lock cannot be shared with the broker, and it is lost as soon
-as any library opens and closes the same file.
+even if they are killed. So no other run gets the key while the broker may still grant leases.
+`fcntl.lockf` does not work here. Its lock cannot be shared with the broker, and is lost as soon as
+any library opens and closes the same file.
 
 **Groups.** Some runs, such as the shards of one run, share a key's limits without communicating.
 They hold the key's lock together (`KeyGroup`). Each member has an exclusive lock on a file of its
@@ -95,9 +95,10 @@ class KeyInUse:
 def lock_directory(environ: Mapping[str, str]) -> Path:
     """Return the directory for this user's lock files on this machine.
 
-    It is never in `TMPDIR` or `XDG_RUNTIME_DIR`. The values of these variables differ between a
-    login, a cron job and a shell in a container, and `XDG_RUNTIME_DIR` is removed when the user
-    logs out. Runs that used different directories would not see each other's locks.
+    Unless `ULTRAPAR_LOCK_DIR` names it, it is in `/tmp`, not in `TMPDIR` or `XDG_RUNTIME_DIR`. The
+    values of these variables differ between a login, a cron job and a shell in a container. Also,
+    `XDG_RUNTIME_DIR` is removed when the user logs out. Runs that used different directories would
+    not see each other's locks. `TMPDIR` may be used only if there is no `/tmp`.
     """
     named = environ.get(DIRECTORY_VARIABLE)
     if named:
@@ -117,8 +118,8 @@ class KeyLocks:
         earlier: The previous holder of each key, by the name of the file. Keys without a previous
             holder are left out. In a group, the previous holder is the earlier member with the same
             name. If a key was not used, `give_back` writes its previous holder back into the file.
-        before_s: In a group, for each key by the name of its file: the `Holder.free_s` of the run
-            that held the key before the group; 0 if no run did.
+        before_s: In a group, the `Holder.free_s` of each key's holder before the group, by the name
+            of the file; 0 if no run held the key.
     """
 
     def __init__(self, holder: Holder, group: KeyGroup | None = None) -> None:

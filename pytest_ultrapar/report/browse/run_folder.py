@@ -55,8 +55,8 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
         directory: The absolute path of the run's directory.
         run_id: The run's id.
         verdict: `running` if a process is writing to the run, or `damaged` if the run's manifest,
-            cases or journal cannot be read. Any other run is `complete` if each planned case has a
-            row in `results`, and `interrupted` if not.
+            cases or journal cannot be read. Any other run is `complete` if it has ended and each
+            planned case has a row in `results`, and `interrupted` if not.
         started_at: When the run's last session started, according to the manifest. Without a
             manifest, the time is from the run's lock file.
         cases: How many cases are in each state; None if unknown.

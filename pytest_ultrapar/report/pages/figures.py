@@ -154,7 +154,7 @@ class Figures(msgspec.Struct, frozen=True):
     n_refused: int
     """How many requests were rate limited."""
     best: str
-    """The model with the highest solve rate; empty if no case has one."""
+    """The model with the highest solve rate; empty if no model has one."""
     compared_with_best: list[ComparedWithBest]
     """The comparison of each other model with the best one."""
     lanes: list[LaneUse]

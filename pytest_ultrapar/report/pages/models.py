@@ -40,7 +40,7 @@ class ModelCost(msgspec.Struct, frozen=True):
 
     @property
     def per_solved(self) -> float | None:
-        """The cost of all cases divided by the number of solved ones; None if no case is solved."""
+        """`cost`, which includes unsolved cases, per solved case; None if no case is solved."""
         return self.cost / self.n_solved if self.n_solved else None
 
 

@@ -9,7 +9,7 @@ from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.store.run_lock import run_id_of
 
 _PAGES = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
-"""Only files with these suffixes may be overwritten with a page."""
+"""A file that has content may be overwritten with a page only if it has one of these suffixes."""
 
 
 def out_file(text: str, option: str) -> Path:

@@ -214,8 +214,8 @@ SLIPS_PER_TURN = 0.5
 def utter(intent: Intent, rng: random.Random, skill: float) -> str:
     """Write the message for an intent. With less skill, mistakes are more frequent.
 
-    Instead of the intended call, five mistakes are equally likely: the next step, a tool that does
-    not exist, arguments that break off, a missing argument, and talk without action.
+    A mistake replaces the intended call. Five mistakes are equally likely: the next step, a tool
+    that does not exist, arguments that break off, a missing argument, and talk without action.
     """
     if rng.random() < SLIPS_PER_TURN * (1 - skill):
         return _slip(intent, rng)
