@@ -439,8 +439,8 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
             provider refused the prompt, what ended the grader, or which exception caused the
             `error`.
         scores: The scores by name. A bool counts as a number. No score is NaN or infinite.
-        error: The error message, or the beginning of a traceback. Journals from earlier versions
-            contain the `reason` here.
+        error: The error message, or the beginning of a traceback. In runs of earlier versions of
+            the plugin, it may be the `reason`.
         host: As in `EpisodeEnded`.
         reason: The `reason` argument of `grade`.
         labels: The `labels` argument of `grade`, which maps names to texts.

@@ -129,12 +129,12 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         tokens_out: The number of tokens in all answers; null if the provider does not report them.
         queue_wait_s: The total time spent waiting for seats, including the time before
             `started_at`.
-        rate_wait_s: The total time spent waiting for rates and pauses, including the time before
-            `started_at`.
+        rate_wait_s: The total time spent waiting because of rate limits and pauses, including the
+            time before `started_at`.
         backoff_s: The total time spent waiting before failed requests were tried again.
         service_s: `duration_s` minus the time for waiting, back-off and refused requests.
         duration_s: The time from the episode's first lease to its end. For a resumed episode, it is
-            counted from the continuation. The latencies in the summary are these times.
+            measured from the moment at which it continued. The latencies in the summary are these times.
         started_at_us: When the episode got its first lease, UTC; for a resumed episode, when its
             first try got its first lease. If there was no lease: when the case was given up or
             skipped.
