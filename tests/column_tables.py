@@ -20,8 +20,8 @@ from pytest_ultrapar.store.tables import (
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "results.md"
 _OF_A_SUITE = {
-    "meta.<name>": ("depends on the values; may be null", "A column for each name in a mark's `meta`"),
-    "param.<name>": ("depends on the values; may be null", "A column for each parameter of the suite"),
+    "meta.<name>": ("type of the values, or null", "A column for each name in a mark's `meta`"),
+    "param.<name>": ("type of the values, or null", "A column for each parameter of the suite"),
     "label.<name>": ("string or null", "A column for each label that is passed to `grade`"),
     "score.<name>": ("double or null", "A column for each score that is passed to `grade`"),
 }

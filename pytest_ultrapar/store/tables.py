@@ -134,7 +134,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         backoff_s: The total time spent waiting before failed requests were tried again.
         service_s: `duration_s` minus the time for waiting, back-off and refused requests.
         duration_s: The time from the episode's first lease to its end. For a resumed episode, it is
-            measured from the moment at which it continued. The latencies in the summary are these times.
+            measured from the moment at which the episode continued. The latencies in the summary
+            are these times.
         started_at_us: When the episode got its first lease, UTC; for a resumed episode, when its
             first try got its first lease. If there was no lease: when the case was given up or
             skipped.
