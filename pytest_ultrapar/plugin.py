@@ -97,12 +97,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
         "expect=..., meta=...): settings of a test. `models`: patterns for the models on which the "
-        "test runs. `summary`: the names by which its summary is grouped. `taken_from`: the suite "
-        "whose answers are used for equal cases. `repeats_over`: the parameter whose first M "
-        "values --ultrapar-repeats NxM uses. `cluster`: names of parameters; within a repetition, "
-        "cases with equal values depend on each other. `expect`: the turns and tokens per episode "
-        "that --ultrapar-plan assumes if there is no earlier run. `meta`: metadata for the "
-        "columns meta.*",
+        "test runs. `summary`: the columns by which its summary is grouped. `taken_from`: another "
+        "suite, whose answers are used for the cases that it also contains. `repeats_over`: the "
+        "parameter of which --ultrapar-repeats NxM runs only the first M values. `cluster`: "
+        "parameters; cases of one repetition with equal values for these are statistically "
+        "dependent. `expect`: the turns and tokens per episode that --ultrapar-plan assumes if "
+        "there is no earlier run. `meta`: metadata for the columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)
@@ -224,7 +224,7 @@ def _refuse(config: pytest.Config) -> None:
     if config.getoption("setuponly", False) and not config.getoption("setupplan", False):
         raise pytest.UsageError(
             "--setup-only cannot be used together with --ultrapar-pool: it would send all requests "
-            "and run no test; --setup-plan shows the same and sends nothing"
+            "but run no tests; --setup-plan shows the same and sends nothing"
         )
     from pytest_ultrapar.session import other_processes  # noqa: PLC0415
 

@@ -255,7 +255,7 @@ def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[ComparedFigu
     if not n_changed:
         return f"{'the only' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
     if not looks:
-        return f"{n_changed:,} of {n:,} {have} different grades, and the runs have no common figure"
+        return f"{n_changed:,} of {n:,} {have} different grades, but no figure is in both runs"
     worst = max(looks, key=_distance)
     name = f"{worst.figure} of {worst.model}" if worst.model else worst.figure
     change = f"{name} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"

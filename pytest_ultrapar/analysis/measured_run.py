@@ -215,7 +215,7 @@ def _find_bench(name: str) -> Bench | None:
             continue
         directory = place / judged_run(runs).mode
         if not (directory / MANIFEST_NAME).is_file():
-            refuse(f"{directory} is missing: the results of a bench are read from this run")
+            refuse(f"the run in {directory} is missing: the results of the bench are read from it")
         return Bench(name, directory, not_measured(runs, where=place))
     return None
 

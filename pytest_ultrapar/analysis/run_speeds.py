@@ -141,7 +141,7 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
     if judged_run(runs).basis not in BY_OWN_TIMES and modes != ["serial"]:
         return ""
     return (
-        f"{where} has no measured speed-up: this needs a mode that runs one case at a time and "
-        f"another mode, but the modes are {', '.join(modes)}. Run ultrapar bench with serial and "
-        "another mode in --modes, or pass the directory of a run to use the run's own estimate"
+        f"{where} has no measured speed-up: this needs at least two modes, one of which runs one "
+        f"case at a time, but the modes are {', '.join(modes)}. Run ultrapar bench with serial "
+        "and another mode in --modes, or pass the directory of a run to use the run's own estimate"
     )

@@ -102,8 +102,8 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
     for one in _OF_THE_PROVIDER:
         if parameters.get(one):
             raise TypeError(
-                f"llm.chat() does not support {one!r}, but sends the whole conversation and waits "
-                "for the answer; to use the provider's state, use the provider's SDK"
+                f"llm.chat() does not support {one!r}: it always sends the whole conversation and "
+                "waits for the answer; to use the provider's state, use the provider's SDK"
             )
     items = [item for turn in _translate.turns(messages) for item in _items(*turn)]
     body: dict[str, Any] = {"model": name, "input": items, "store": False}

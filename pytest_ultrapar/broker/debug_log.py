@@ -55,7 +55,7 @@ def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
     asked_s = boot_s()
     tell_own = partial(tell, request=request.request_id, case=request.case_id)
     opens, group = "yes" if request.opens else "no", request.group or None
-    tell_own("lease asked", model=request.model, group=group, opens=opens, lane=request.lane)
+    tell_own("lease requested", model=request.model, group=group, opens=opens, lane=request.lane)
 
     def over(done: asyncio.Future[Lease]) -> None:
         waited_s = boot_s() - asked_s

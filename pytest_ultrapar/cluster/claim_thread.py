@@ -432,7 +432,7 @@ class Claiming:
         """Report a problem once, after `SAID_S`. Return whether it has lasted too long."""
         if troubled_s > SAID_S and not self._has_warned:
             self._has_warned = True
-            self._troubled(f"{trouble}; this host sends no requests until this is resolved")
+            self._troubled(f"{trouble}; this host sends no requests until the problem is resolved")
         return troubled_s > self.patience_s
 
     def _next_call(self) -> ClaimCall:
@@ -605,8 +605,11 @@ def dead_host_message(name: str, n: int) -> str:
     silent = f"been silent for {SILENT_MS // 1000} s"
     if n > 1:
         others = counted(n - 1, "other host")
-        return f"host {name} and {others} have {silent}; live hosts take over the unfinished cases"
-    return f"host {name} has {silent}; other hosts take over its unfinished cases"
+        return (
+            f"host {name} and {others} have {silent}; live hosts are taking over the unfinished "
+            "cases"
+        )
+    return f"host {name} has {silent}; other hosts are taking over its unfinished cases"
 
 
 def _told(status: BrokerStatus) -> str:

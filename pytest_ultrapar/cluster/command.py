@@ -231,7 +231,7 @@ _ACTIONS = {
         "reopen daily limits and budgets that are closed because the server lost the amounts spent",
         lambda _: None,
         _reset_day,
-        " They continue from the amounts that are still known. If a host is gone, the amount that "
+        " They continue with the spending that is still known. If a host is gone, the amount that "
         "it reserved last may be spent twice.",
     ),
 }

@@ -240,7 +240,7 @@ def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
             f'--ultrapar-cluster-run: the server\'s data for run "{run}" is from another version '
             "of pytest-ultrapar, or from another program; give the run another name"
         )
-    differences = "; ".join(_differences(own, other)) or "a setting unknown to this version"
+    differences = "; ".join(_differences(own, other)) or "they have a setting that it does not know"
     return ConfigError(
         f'--ultrapar-cluster-run: this host differs from the hosts of run "{run}": {differences}; '
         "start this host in the same way as the others, or give the run another name"

@@ -192,7 +192,7 @@ def _row_text(row: RowView, *, everything: bool) -> str:
     elif row.awaits:
         text += (
             "closed: the server lost count of what was spent, and some hosts are gone (to continue "
-            "from the amount still known, run ultrapar cluster reset-day); "
+            "with the spending that is still known, run ultrapar cluster reset-day); "
         )
     shown = row.shares if everything else row.shares[:_SHARES]
     parts = [_share_text(row, share) for share in shown]
@@ -221,7 +221,7 @@ def _units(row: RowView, n: int) -> str:
 def _share_text(row: RowView, share: ShareView) -> str:
     parts = []
     if share.silent_s is None:
-        parts.append("gone, its share becomes free soon")
+        parts.append("gone: its share will soon be free")
     elif share.silent_s >= _SILENT_S:
         parts.append(f"silent for {duration(share.silent_s)}")
     if share.held > share.granted and share.silent_s is not None:

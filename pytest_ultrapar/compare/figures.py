@@ -197,7 +197,7 @@ def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
 
 
 _NO_INTERVAL = (
-    "no interval: the argument cluster of the suite's mark says that each repetition draws new "
+    "no interval: the cluster argument of the suite's mark says that each repetition draws new "
     "random values. In such a suite, only pass@k and pass^k can have an interval, and only if k is "
     "at most half the number of repetitions"
 )
@@ -444,7 +444,7 @@ def _check_common(pairing: Pairing) -> None:
         raise NoFigureError(
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, so "
             "the speeds of the runs cannot be compared. Use the same cases, repetitions and "
-            "--ultrapar-baseline in both runs, or the metric service, which compares common cases"
+            "--ultrapar-baseline in both runs, or the service metric, which compares common cases"
         )
 
 

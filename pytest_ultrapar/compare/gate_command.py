@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RULE",
-        help="a rule in the form described above; may be repeated (default: the rules named above)",
+        help="a rule in the form described above; may be repeated (default with --baseline: the "
+        "rules named above)",
     )
     parser.add_argument(
         "--undecided",

@@ -268,9 +268,9 @@ def _answers(title: str, every: Sequence[ComparedFigure], *, every_look: bool) -
     notes.append(
         "p: exact McNemar test of the cases solved in only one run. Each interval holds for its "
         "row alone; the verdict at the top holds for all rows together. The verdict ignores small "
-        f"changes: up to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard "
-        "deviations for a score (but at least "
-        f"{SCORE_MARGIN_LEAST * 100:g} % of the score's largest value)"
+        f"changes: up to {RATE_MARGIN:g} for a rate and, for a score, up to {SCORE_MARGIN_SD:g} "
+        f"standard deviations or {SCORE_MARGIN_LEAST * 100:g} % of its largest value, if that is "
+        "larger"
     )
     return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 

@@ -104,15 +104,15 @@ METRICS = (
         "geometric mean of new time / baseline time over the common cases",
         of_speed=True,
     ),
-    Metric("tokens_in", "number", "mean prompt tokens of an episode"),
-    Metric("tokens_out", "number", "mean completion tokens of an episode"),
-    Metric("cost", "money", "mean cost of an episode, in the currency of its run"),
+    Metric("tokens_in", "number", "mean number of prompt tokens per episode"),
+    Metric("tokens_out", "number", "mean number of completion tokens per episode"),
+    Metric("cost", "money", "mean cost per episode, in the currency of the run"),
     Metric(COVERAGE, "share", "graded / planned cases, excluding skipped ones", estimated=False),
     Metric(
         KEPT,
         "share",
-        "share of the baseline's cases that are also in the run; a case that a run skipped is not "
-        "in that run",
+        "share of the baseline's cases that are also in the run; a case that a run skipped counts "
+        "as missing from that run",
         filters=(),
         paired=True,
         estimated=False,
@@ -135,7 +135,7 @@ METRICS = (
     Metric(
         f"{FIGURE}NAME",
         "number",
-        "a figure that the suite computes from all rows (hook pytest_ultrapar_figures)",
+        "a figure that the suite computes from all results (hook pytest_ultrapar_figures)",
         filters=(),
     ),
     Metric("changed", "share", "share of cases whose outcome changed", paired=True),

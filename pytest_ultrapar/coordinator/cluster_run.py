@@ -351,8 +351,8 @@ class ClusterRun:
             done = (
                 f"all {cases} are done{failed}"
                 if n_done >= n_cases
-                else f"{n_done} of {cases} are done{failed}, and the others have answers but "
-                "no grade yet"
+                else f"{n_done} of {cases} are done{failed}, and those that are not done have "
+                "answers but no grade yet"
             )
             lines.append(f"{self._shown}: {done}; merge its hosts' directories with ultrapar merge")
         elif said.is_over and not claiming.n_claimed:

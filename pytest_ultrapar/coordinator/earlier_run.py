@@ -87,8 +87,8 @@ def find_history(
             return History(_NOTHING, (f"{directory} is not used: {why}",))
         refuse(f"{_OPTION}: {directory} has no measurements that this run can use: {why}")
     why = (
-        f"; among {chosen[1]} runs, it is the newest that covers these cases about as well as the "
-        "best one"
+        f"; among {chosen[1]} runs, it is the newest that covers these cases about as well as any "
+        "other"
         if chosen and chosen[1] > 1
         else ""
     )

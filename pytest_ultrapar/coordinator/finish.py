@@ -233,8 +233,9 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     n = summary.n_infra(DAILY_QUOTA)
     if n and days:
         later = (
-            f": no more quota becomes available within the {run.options.episode_timeout_s:g} s "
-            "that a case may wait (--ultrapar-episode-timeout); once there is more,"
+            ": no more quota would have become available within the "
+            f"{run.options.episode_timeout_s:g} s that a case may wait "
+            "(--ultrapar-episode-timeout); once there is more,"
         )
         how = f"{_GO_ON} {run.how_to_ask_again()}"
         yield f"{counted(n, 'case')} ended for lack of quota{later if kept else ':'} {how}"

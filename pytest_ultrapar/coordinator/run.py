@@ -192,7 +192,7 @@ class Run:
                 )
             if self.resumed.drawn_from and self.options.sample is None:
                 was = f"the run was a sample drawn from {self.resumed.drawn_from:,} cases"
-                self.notes.append(f"{was}; without --ultrapar-sample, all of these are sent now")
+                self.notes.append(f"{was}; without --ultrapar-sample, it now covers them all")
         cases_file.settle_cases(directory)
         finished, lost, damaged, self.cut_off = recover(directory)
         self._note_unreadable(directory, damaged)
@@ -300,7 +300,7 @@ class Run:
         if changed := cases_file.changed_message(answered, cases):
             self.notes.append(
                 f"{changed}; the answers to the earlier data are replayed, and a changed request "
-                "is a miss"
+                "has no stored answer"
             )
 
     def write_plan(self, cases: Sequence[Case]) -> None:

@@ -59,8 +59,8 @@ _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
 _KEPT = (
-    "this request is waiting for the pool's limits; send it again unchanged, with the same "
-    "key, to keep its place",
+    "the pool's limits do not allow this request yet; send it again unchanged, with the same key, "
+    "to keep its place",
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
 _ENDING = (503, "the gateway is shutting down", {"retry-after": str(_LATER_S)})
@@ -271,7 +271,8 @@ class Gateway:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
                 raise RuntimeError(
-                    "llm.base_url was first read in a thread: first read it in the episode itself"
+                    "llm.base_url was first read in a thread: read it in the episode itself, "
+                    "before the thread starts"
                 ) from None
             listening = self._listening = self._listening or listen(HOST, 0)
             host, port = listening.getsockname()[:2]

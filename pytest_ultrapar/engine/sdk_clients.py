@@ -148,8 +148,8 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
             if n_retries != "0" and not self._has_warned:
                 self._has_warned = True
                 _log.warning(
-                    "the SDK sent a request again (%s: %s); ultrapar repeats requests itself "
-                    "if that helps: create the client with max_retries=0",
+                    "the SDK sent a request again (%s: %s); ultrapar retries requests itself "
+                    "if that may help: create the client with max_retries=0",
                     _RETRIES,
                     n_retries,
                 )

@@ -143,7 +143,7 @@ def _write_page(made: MergedRun) -> bool:
 
     n = made.summary.statistics.n_planned
     if n > _MOST_OF_A_PAGE:
-        sys.stdout.write(f"no HTML report for so many cases ({n:,}); run ultrapar report for one\n")
+        sys.stdout.write(f"to write an HTML report of so many cases ({n:,}), run ultrapar report\n")
         return False
     try:
         write_page(made.directory, made.directory / PAGE)

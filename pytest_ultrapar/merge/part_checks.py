@@ -174,14 +174,14 @@ _FACTS: tuple[tuple[str, Callable[[Manifest], object]], ...] = (
     ("version of pytest-ultrapar", lambda one: one.versions.get("pytest-ultrapar", "not known")),
     ("cluster run", lambda one: one.cluster_run or "none"),
     ("run seed", lambda one: one.seed),
-    ("set of cases of all shards", _said_generated),
+    ("set of cases in all shards", _said_generated),
     ("mode", lambda one: one.mode),
     ("rate mode", lambda one: one.rate_mode),
     ("list of models", lambda one: ", ".join(sorted(one.models))),
-    ("kind of the answers", lambda one: "simulated" if one.simulated else "real"),
-    ("currency of the prices", lambda one: one.currency if one.prices else None),
+    ("kind of answers", lambda one: "simulated" if one.simulated else "real"),
+    ("currency of prices", lambda one: one.currency if one.prices else None),
     ("value of --ultrapar-record", lambda one: one.record),
-    ("format of the tables", lambda one: one.storage_format),
+    ("format of tables", lambda one: one.storage_format),
     ("replayed run", lambda one: one.replayed or "none"),
     ("reused run", lambda one: one.reused or "none"),
     ("source of the requests", lambda one: "a gateway" if one.asked_by_others else "a suite"),
@@ -207,9 +207,9 @@ def differences(one: Part, other: Part) -> Iterator[str]:
         if then != now:
             yield said(name, then, now)
     if left.simulated == right.simulated:
-        yield from _of_both("answers of {}", left.answered_by, right.answered_by, said)
+        yield from _of_both("source of {}'s answers", left.answered_by, right.answered_by, said)
     roles, others = roles_of(left.effective), roles_of(right.effective)
-    yield from _of_both("model of the role {}", roles, others, said)
+    yield from _of_both("model for the role {}", roles, others, said)
     prices = {f"{price.provider}/{price.model}": _said_price(price) for price in left.prices}
     of_other = {f"{price.provider}/{price.model}": _said_price(price) for price in right.prices}
     yield from _of_both("price of {}", prices, of_other, said)

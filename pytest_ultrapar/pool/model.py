@@ -476,9 +476,9 @@ def answer_settings(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) 
         found[f"max_tokens of {label}"] = values.get(f"{label} max_tokens", "none")
         before = f"{label} parameter "
         renamed = sorted(name for name in values if name.startswith(before))
-        found[f"parameters of {label}"] = (
+        found[f"parameter mapping of {label}"] = (
             ", ".join(f"{name.removeprefix(before)}: {values[name]}" for name in renamed)
-            or "as the suite names them"
+            or "the suite's own names"
         )
     return found
 

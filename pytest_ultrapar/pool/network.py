@@ -171,8 +171,8 @@ def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Prox
         is_one = False
     if not is_one or not _PROXY.fullmatch(text):
         location.refuse(
-            "must be a proxy's URL such as http://proxy.example.com:3128: http://, a host, an "
-            "optional port, and nothing else"
+            "must be a proxy's URL such as http://proxy.example.com:3128, and consist only of "
+            "http://, a host and an optional port"
         )
     user_info, has_user, host = parts.netloc.rpartition("@")
     if has_user and not may_hold_secret:

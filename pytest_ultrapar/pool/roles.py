@@ -35,7 +35,8 @@ def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[st
             meant = did_you_mean(table.model, names, form='"{}"')
             allowed = shown_text(", ".join(names))
             where.refuse(
-                f"must name a model in the pool (got {shown(table.model)}){meant}; it has {allowed}"
+                f"must name a model in the pool (got {shown(table.model)}){meant}; the pool has "
+                f"{allowed}"
             )
         roles[role] = table.model
         sources.note(_NOTED.format(role), table.model)

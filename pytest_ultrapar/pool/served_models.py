@@ -57,7 +57,7 @@ def served_models(
             connection.request("GET", f"{parts.path}/models")
             with connection.getresponse() as answer:
                 if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-                    how = "set VLLM_API_KEY and VLLM_BASE_URL (its address), and write vllm/NAME"
+                    how = "set VLLM_API_KEY and VLLM_BASE_URL (server address), and write vllm/NAME"
                     where.refuse(f"the server requires a key; {how}")
                 told = piece = answer.read1(_MOST_BYTES)
                 while piece and len(told) < _MOST_BYTES and boot_s() - began_s < most_s:

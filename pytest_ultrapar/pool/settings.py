@@ -331,8 +331,8 @@ class Options:
     repeats: Setting[Repeats] = Setting(
         "--ultrapar-repeats N[xM]",
         "Number of repetitions of each cell (a test with its parameters and model). NxM: N "
-        "repetitions, but only for the first M values of the parameter in the suite's mark "
-        "ultrapar(repeats_over=...)",
+        "repetitions, but only for the first M values of the parameter that the suite's mark "
+        "ultrapar(repeats_over=...) names",
         default=Repeats(1),
         between=REPEATS,
         variable="NUM_INSTANCES",
@@ -358,8 +358,8 @@ class Options:
         "--ultrapar-mode MODE",
         "How to assign cases to lanes (a lane is one key on one instance). Mode 'serial': one case "
         "at a time, one lane per model. Mode 'rotate': one case at a time, all lanes in turn. Mode "
-        "'phase': as a suite's conftest defines. Mode 'ultra': as many cases at a time as the pool "
-        "allows. USE_CONCURRENT=false means rotate",
+        "'phase': as defined in a suite's conftest. Mode 'ultra': as many cases at a time as the "
+        "pool allows. USE_CONCURRENT=false means rotate",
         default="ultra",
         choices=MODES,
         variable="USE_CONCURRENT",
@@ -415,9 +415,9 @@ class Options:
     max_attempts: Setting[int] = Setting(
         "--ultrapar-max-attempts N",
         "How many times to attempt a request before its case gets the outcome 'infra'. A request "
-        "is retried at most once after a time-out or an unreadable answer; 429 and dead keys do "
-        "not count. With 1, the run repeats no request, not even after a 429. The only exception: "
-        "if the key may have caused a refusal, the run tries another key",
+        "is retried at most once after a time-out or an unreadable answer; refusals with 429 or "
+        "for a dead key do not count. With 1, the run retries no request, not even after a 429. "
+        "The only exception: if the key may have caused a refusal, the run tries another key",
         default=3,
         between=Bounds(at_least=1, at_most=100),
         is_recorded=True,
@@ -485,8 +485,8 @@ class Options:
     record: Setting[Recording] = Setting(
         "--ultrapar-record WHAT",
         "How much of each conversation to record. 'full': all requests and answers. 'text': "
-        "message roles, contents and tool calls. 'none': only the episodes' return values. They "
-        "are enough to resume and grade",
+        "message roles, contents and tool calls. 'none': only the episodes' return values. "
+        "These values are enough to resume and grade",
         default="full",
         choices=get_args(Recording),
         file="record",
@@ -530,8 +530,8 @@ class Options:
     )
     keep_changed: Setting[bool] = Setting(
         "--ultrapar-keep-changed",
-        "With --ultrapar-resume: keep the answers of cases even if their data has changed since "
-        "they ran; without this option, such a resume is refused",
+        "With --ultrapar-resume: keep the answers of cases even if the cases' data has changed "
+        "since they ran; without this option, a run with changed data is not resumed",
         default=False,
     )
     regrade: Setting[str | None] = Setting(
@@ -612,7 +612,7 @@ class Options:
     cluster_patience_s: Setting[float] = Setting(
         "--ultrapar-cluster-patience SECONDS",
         "How long to wait if the server for --ultrapar-cluster-run does not answer, or does not "
-        "yet allow requests for one of the limits; meanwhile, no requests are sent",
+        "yet grant shares of one of the limits (as after a restart). Meanwhile, nothing is sent",
         default=600.0,
         between=Bounds(at_least=1, at_most=7 * 86_400),
         is_recorded=True,

@@ -63,7 +63,7 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
     if len(found) != 1:
         what = f"{' and '.join(said)} both set a shard" if found else "no variable sets a shard"
         looked = "" if found else f": looked for {', '.join(said)}"
-        refuse(f"{origin}: {what}{looked}; write K/N, such as 2/4")
+        refuse(f"{origin}: {what}{looked}; instead of auto, write K/N, such as 2/4")
     ((name, number, total),) = found
     k, n = _whole(environ, number), _whole(environ, total)
     if name == "CircleCI":
@@ -76,7 +76,10 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
                 f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
             )
     if not 1 <= k <= n:
-        refuse(f"{origin}: {number} and {total} from {name} give shard {k} of {n}; write K/N")
+        refuse(
+            f"{origin}: {number} and {total} from {name} give shard {k} of {n}; instead of auto, "
+            "write K/N, such as 2/4"
+        )
     return Shard(k, n), f"{origin}, {number} and {total}"
 
 
@@ -165,7 +168,5 @@ def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, s
 def _own(what: str, units: int, shard: Shard) -> int:
     if units < shard.n:
         most = f"use at most {units} shard{'' if units == 1 else 's'}"
-        refuse(
-            f"{what} divided by {shard.n} shards leaves none for shard {shard.n}/{shard.n}; {most}"
-        )
+        refuse(f"{what} divided by {shard.n} shards leaves 0 for shard {shard.n}/{shard.n}; {most}")
     return share_of(units, shard)

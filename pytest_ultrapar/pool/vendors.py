@@ -145,7 +145,7 @@ def _at_server(location: Location, word: str) -> Named:
     if not name:
         if not url.startswith("http:"):
             location.refuse(
-                "must end with #NAME, the name of its model: models are listed only over http://"
+                "must end with #NAME, the model's name: only http:// servers are asked for it"
             )
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)

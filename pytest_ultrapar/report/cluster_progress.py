@@ -167,7 +167,7 @@ def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[La
     if whole.n_done >= whole.n_cases:
         return ""
     if _has_begun_all(whole, status):
-        return f"waits: no cases are left to start, {whole.n_open:,} are in progress on other hosts"
+        return f"waits: no cases are left to start; in progress on other hosts: {whole.n_open:,}"
     if not status.shares:
         return "waits: this host has no share of the limits yet" if status.room is not None else ""
     return _waits_for_share(whole, status, lanes)

@@ -44,8 +44,8 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     if merged.n_repeated:
         cases = counted(merged.n_repeated, "case")
         yield (
-            f"{cases} had a result in more than one part: the first measurement counts, or the "
-            "first infra if no part measured the case; requests and costs include all parts"
+            f"{cases} had a result in more than one part: the first measured one is used, or the "
+            "first infra if none was measured; requests and costs include all parts"
         )
     resumed = [one for one in merged.parts if one.resumed]
     if resumed:
@@ -56,7 +56,7 @@ def merged_lines(merged: Merged) -> Iterator[str]:
         error_ms = math.ceil(merged.clock_error_s * 1e3)
         yield (
             f"the hosts' clocks were compared with the server's (error: at most {error_ms} ms): "
-            "limits are checked over all hosts, but an excess within this error is ignored"
+            "limits are checked across all hosts, but an excess within this error is ignored"
         )
     if merged.not_compared:
         yield (

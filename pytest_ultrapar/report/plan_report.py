@@ -131,8 +131,8 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         yield f"the pool's budget: {money(plan.budget, plan.currency)}; expected cost: {cost}"
     yield from _without_price(plan)
     yield (
-        "from ... to: covers 95 % of new runs, given the spread of a test's cases with one model "
-        f"in the earlier run; unmeasured values may be wrong by a factor of {ASSUMED_WITHIN:g}"
+        "from ... to: the range for 95 % of new runs, if the cases of a test with one model vary "
+        f"as in the earlier run. Unmeasured values may be wrong by a factor of {ASSUMED_WITHIN:g}"
     )
 
 

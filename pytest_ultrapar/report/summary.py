@@ -388,9 +388,10 @@ SIMULATED = (
 _LEGEND = (
     "n: graded cases; a case belongs to the suite that sent its requests. 95 % interval: Wilson "
     "interval of the solve rate. Dependent cases count as one cluster: the cases that the suite's "
-    "mark groups or, without such a mark, the repetitions of a cell. In a row with a single cell, "
-    "repetitions then count separately. Scores: the mean over the cases with that score, and "
-    "the mean's 95 % interval. The row `all` has no interval, because its cases may share tasks"
+    "mark groups or, without such a mark, the repetitions of a cell. Without such a mark, "
+    "repetitions count separately in a row with a single cell. Scores: the mean over the cases "
+    "with that score, and the mean's 95 % interval. The row `all` has no interval, because its "
+    "cases may share tasks"
 )
 _REPETITIONS = (
     "a cell is left out if fewer than k of its repetitions were graded (for majority: half or "

@@ -58,7 +58,7 @@ class GraderFunction:
         known = functions.get((self.module, self.name))
         if known is not self.function or inspect.iscoroutinefunction(known):
             return (
-                f"{whose} cannot be pickled, which is necessary to run it in another process: "
+                f"{whose} cannot be pickled, so it cannot run in another process: "
                 "make it a plain `def` at module level, and pass everything that it needs as "
                 "arguments"
             )

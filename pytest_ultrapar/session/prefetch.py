@@ -174,7 +174,7 @@ class Prefetched:
             ANSWERS in self.arguments
         ):
             return (
-                f"{self.place}: write a function whose cases wait for others as\n"
+                f"{self.place}: if a function's cases wait for others, define it like this:\n"
                 '    @prefetch(after=answer, across="model")\n'
                 f"    async def {self.name}(llm, {ANSWERS}) -> ...:\n"
                 'where answer is a prefetched function, and across is "model" or "repeat"'

@@ -58,8 +58,8 @@ def no_regrade(test: Prefetched) -> str:
     """The reason why an async test cannot be graded again, and what to do instead."""
     return (
         f"{test.place}: {test.title} sends and grades in one function, so --ultrapar-regrade "
-        "cannot grade it again: use --ultrapar-replay, which sends no requests; or, for later "
-        f"runs, write an episode and its test:\n{_long_form(test)}"
+        "cannot grade it again: use --ultrapar-replay, which sends no requests. For later "
+        f"runs, split the function into an episode and a test:\n{_long_form(test)}"
     )
 
 

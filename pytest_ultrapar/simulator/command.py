@@ -61,7 +61,7 @@ A faults file defines which failures happen, where and when (see docs/reference/
     kind = "hang"
     share = 0.01                   # or after_requests, for_requests
 
-    [[capacity]]                   # after 60 s, all limits of lab are halved
+    [[capacity]]                   # after 60 s, all limits that match lab/* are halved
     limit = "lab/*"
     factor = 0.5                   # or workers, qps, rpm, tpm
     from_s = 60
@@ -72,7 +72,7 @@ _PORT = 8123
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar simulate`."""
     parser.add_argument(
-        "--pool", type=Path, required=True, metavar="FILE", help="the pool to serve"
+        "--pool", type=Path, required=True, metavar="FILE", help="file with the pool to simulate"
     )
     parser.add_argument(
         "--port",
@@ -92,9 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=STATUS",
-        help="answer every request that uses this key with this status, such as key1=401; "
+        help="answer every request that uses KEY with STATUS, such as key1=401 (may be repeated); "
         "instance:NAME=404 does the same for an instance. If a name is not unique, write "
-        "PROVIDER/KEY or instance:PROVIDER/NAME; may be repeated",
+        "PROVIDER/KEY or instance:PROVIDER/NAME",
     )
     parser.add_argument(
         "--faults",

@@ -526,5 +526,5 @@ def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
     Raises:
         ResultsError: The file cannot be read, or its content is not valid.
     """
-    wrong = "is not a valid layout of a summary"
+    wrong = "does not contain the settings for the tables of a summary"
     return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], {}, wrong)

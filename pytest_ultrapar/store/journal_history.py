@@ -208,7 +208,7 @@ class JournalHistory:
             twin = self._case(record.case_id).add_episode(entry)
             if twin is None:
                 return entry
-            reason = f"it repeats the episode in {twin.position} and is counted once"
+            reason = f"it repeats the episode in {twin.position}, which is counted only once"
             self.damage.append(position.damaged(reason))
         return None
 

@@ -412,7 +412,7 @@ def shards_differ(old: str | None, new: str | None) -> str:
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """A sentence for each model that both runs have and whose provider has changed."""
     return [
-        f"{model} was answered by {old[model]} and is now answered by {who}"
+        f"{model}'s answers came from {old[model]} and now come from {who}"
         for model, who in new.items()
         if model in old and old[model] != who
     ]

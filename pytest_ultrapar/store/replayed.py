@@ -116,10 +116,10 @@ class Origins:
             return alike[0]
         if alike:
             return (
-                f"{len(alike)} cases of the run have this function, these parameters, this model "
-                "and this repetition"
+                f"{len(alike)} cases in the run have the same function, parameters, model and "
+                "repetition as this case"
             )
-        return "the run has no such case"
+        return "the run does not contain this case"
 
 
 def _what_stays(case: Case) -> bytes:

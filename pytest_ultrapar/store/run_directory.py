@@ -114,7 +114,7 @@ class RunDirectory:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
                 refuse(
-                    f"{option}: {path} is not empty and contains no run; choose an empty or a new "
+                    f"{option}: {path} is not empty and contains no run; choose an empty or new "
                     "directory"
                 )
             others = frozenset(entry.name for entry in path.iterdir())
@@ -346,7 +346,7 @@ def new_directory(out: Path | None, now: datetime) -> Path:
             _make_parent()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(path.iterdir()):
-            refuse(f"--out: {path} is not empty; choose an empty or a new directory")
+            refuse(f"--out: {path} is not empty; choose an empty or new directory")
     return path
 
 

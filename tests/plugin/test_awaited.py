@@ -118,8 +118,9 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         (
             (),
             ["-k", "test_better"],
-            "test_better[m0-ant-r0] waits for 'reply'. Exactly one selected case with the "
-            "same parameters (found 0) must have model 'm0'. Give both tests the same parameters",
+            "test_better[m0-ant-r0] waits for 'reply'. Exactly one of the selected cases with the "
+            "same parameters (found 0) must have model 'm0'. Give this test and the test of "
+            "'reply' the same parameters",
         ),
         ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),
         (
@@ -131,7 +132,11 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         (("question, answers", "question"), [], 'after=answer, across="model"'),
         (('across="model"', 'across="question"'), [], 'across is "model" or "repeat"'),
         (("after=reply", "after=len"), [], "where answer is a prefetched function"),
-        (("(reply, question): assert", "(reply, question, style): assert"), [], "Give both tests"),
+        (
+            ("(reply, question): assert", "(reply, question, style): assert"),
+            [],
+            "Give this test and the",
+        ),
     ],
 )
 def test_impossible_wait_is_refused_in_one_sentence(project, changes, options, said):

@@ -117,7 +117,8 @@ def test_daily_limit_that_the_server_forgot_is_closed_until_a_user_opens_it(
         assert f"{closed}; gave up after 15 s" in output
         assert main(["cluster", "status"]) == 0
         said = capsys.readouterr().out
-        assert "to continue from the amount still known, run ultrapar cluster reset-day" in said
+        known = "to continue with the spending that is still known"
+        assert f"{known}, run ultrapar cluster reset-day" in said
         assert f"waits: {closed} until you run ultrapar cluster reset-day" in said
         assert main(["cluster", "reset-day"]) == 0
         assert "opened" in capsys.readouterr().out

@@ -190,7 +190,7 @@ def test_grader_whose_module_fails_in_its_process_reports_the_reason(project):
         (
             "def made():\n    @grader\n    def passes(answer): pass\n    return passes\n"
             "passes = made()",
-            "grader 'passes' cannot be pickled, which is necessary to run it in",
+            "grader 'passes' cannot be pickled, so it cannot run in another process",
         ),
         ("passes = grader(lambda answer: True)", "grader '<lambda>' cannot be pickled"),
         ("@grader\nasync def passes(answer): pass", "grader 'passes' cannot be pickled"),

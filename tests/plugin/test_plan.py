@@ -117,7 +117,7 @@ def test_plan_uses_the_matching_cases_of_an_earlier_run(project, planned):
     pool_text = (project.pytester.path / "pool.toml").read_text()
     other = pool_text.replace('instances = ["m"]', 'instances = ["m-2"]')
     (project.pytester.path / "pool.toml").write_text(other)
-    reason = "m was answered by m at p (openai) and is now answered by m-2 at p (openai)"
+    reason = "m's answers came from m at p (openai) and now come from m-2 at p (openai)"
     said = planned("-n0")
     assert reason in said
     assert "20 cases: the pool's latencies" in said

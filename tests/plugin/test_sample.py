@@ -140,7 +140,7 @@ def test_sample_is_marked_everywhere_and_can_be_finished_as_the_whole_run(projec
     resumed = said_by(project.run(workers, *again), 0)
     assert project.directory.resolve() == sample
     assert (
-        "the run was a sample drawn from 20 cases; without --ultrapar-sample, all of these are"
+        "the run was a sample drawn from 20 cases; without --ultrapar-sample, it now covers them"
         in resumed
     )
     assert "20 cases: 20 solved" in resumed

@@ -45,7 +45,7 @@ def test_debug_log_contains_every_case_and_no_secret(project, monkeypatch):
     assert len(cases) == 4
     for case_id, row in cases.items():
         own = [line for line in lines if named(line).get("case") == case_id]
-        assert own[0].startswith("lease asked ")
+        assert own[0].startswith("lease requested ")
         assert sum(line.startswith("episode began ") for line in own) == 1
         assert sum(line.startswith("request ended ") for line in own) == row["n_attempts"]
         assert own[-1].startswith("episode ended ")

@@ -180,7 +180,7 @@ ONE = cases(list("abcdefgh"))
         (["--ultrapar-shard=auto"], "no variable sets a shard"),
         (
             ["--ultrapar-shard=1/5"],
-            "workers = 4 of p/key0 divided by 5 shards leaves none for shard 5/5",
+            "workers = 4 of p/key0 divided by 5 shards leaves 0 for shard 5/5",
         ),
         (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 cannot"),
         (["--ultrapar-shard=1/2", "--ultrapar-mode=serial"], "mode serial (command line"),

@@ -384,7 +384,7 @@ def test_replay_reports_changed_data_and_continues(project, suite, became, worke
     assert said.count(CHANGED) == 1
     assert (
         f"{CHANGED} 'item'; the answers to the earlier data are replayed, and a changed "
-        "request is a miss" in said
+        "request has no stored answer" in said
     )
     found = {
         row["nodeid"].split("[m-")[1][:2]: (row["outcome"], row["kind"]) for row in project.rows()

@@ -26,9 +26,13 @@ from pytest_ultrapar.records import Case
         (
             "ci-3",
             1,
-            "host ci-3 has been silent for 15 s; other hosts take over its unfinished cases",
+            "host ci-3 has been silent for 15 s; other hosts are taking over its unfinished cases",
         ),
-        ("ci-3", 2, "host ci-3 and 1 other host have been silent for 15 s; live hosts take over"),
+        (
+            "ci-3",
+            2,
+            "host ci-3 and 1 other host have been silent for 15 s; live hosts are taking over",
+        ),
         ("\x1b[2J\n", 3, "host \\x1b[2J\\n and 2 other hosts have been silent"),
         ("x" * 99, 1, "xx..xx"),
     ],

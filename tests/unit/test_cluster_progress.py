@@ -120,7 +120,7 @@ def test_removed_lanes_wait_for_nothing():
         (
             ClusterProgress(2, 9, 3, 6, {"m": 0}),
             told(shares()),
-            "waits: no cases are left to start, 6 are in progress",
+            "waits: no cases are left to start; in progress on other hosts: 6",
         ),
         (ClusterProgress(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
         (

@@ -154,7 +154,7 @@ def test_title_of_the_tab_has_the_change_and_the_suite(runs):
     _, (found,) = compared(runs["first"], runs["third"])
     (look,) = [one for one in found.looks if (one.model, one.figure) == ("", "solved_rate")]
     page = page_of(runs["first"], runs["third"])
-    change = f"{100 * (look.new - look.base):+.1f} points solved"
+    change = f"solve rate {100 * (look.new - look.base):+.1f} points"
     assert f"<title>{change}, phase53: " in page
     assert f"<h1>phase53: {change}</h1>" in page
     assert '<a href="#h-ids">Changes by id</a>' in page

@@ -127,7 +127,7 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("unmeasured", RULE), "a time and another mode, but the modes are phase, ultra"),
+        (("unmeasured", RULE), "runs one case at a time, but the modes are phase, ultra"),
         (("alone", RULE), "but the modes are serial. Run ultrapar bench"),
         (("bench", "--rule=speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
         (
@@ -156,7 +156,7 @@ def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_if_it_is_named(ga
 def test_bench_whose_judged_run_is_missing_is_refused(refused, folder, tmp_path):
     shutil.copytree(folder / "bench", tmp_path / "bench", ignore=lambda *_: ["ultra"])
     said = refused("gate", str(tmp_path / "bench"), "--rule", "speedup>=3.8")
-    assert "ultra is missing: the results of a bench are read from this run" in said
+    assert "ultra is missing: the results of the bench are read from it" in said
 
 
 def test_compare_shows_the_measured_speedups_of_two_benches(ultrapar, benches):

@@ -139,7 +139,7 @@ def test_missing_shard_is_reported_with_its_number_of_cases(tmp_path, ultrapar):
     assert "missing shards contain at most 5 cases" in said
     other = part(tmp_path / "3", [3], shard="3/4", generated=Generated(8, "ab"))
     said = refusal(ultrapar, tmp_path / "y", *runs, other)
-    assert "the set of cases of all shards is 9 cases (ab) in" in said
+    assert "the set of cases in all shards is 9 cases (ab) in" in said
 
 
 def test_shard_without_a_case_adds_nothing(tmp_path, ultrapar):
@@ -318,15 +318,18 @@ def test_damage_of_a_part_is_damage_of_the_merged_run(tmp_path):
         ({"mode": "phase"}, "the mode is ultra in {a} and phase in {b}"),
         ({"rate_mode": "adaptive"}, "the rate mode is fixed in {a} and adaptive in {b}"),
         ({"models": ("m1",)}, "the list of models is m1, m2 in {a} and m1 in {b}"),
-        ({"simulated": False}, "the kind of the answers is simulated in {a} and real in {b}"),
+        ({"simulated": False}, "the kind of answers is simulated in {a} and real in {b}"),
         ({"data": {"digest": "x"}}, "the digest is none in {a} and x in {b}"),
         ({"record": "full"}, "the value of --ultrapar-record is text in {a} and full in {b}"),
-        ({"storage_format": "json"}, "the format of the tables is parquet in {a} and json in {b}"),
+        ({"storage_format": "json"}, "the format of tables is parquet in {a} and json in {b}"),
         ({"cluster_run": "n"}, "the cluster run is none in {a} and n in {b}"),
         ({"versions": {"pytest-ultrapar": "9"}}, "the version of pytest-ultrapar is not known in"),
         ({"shard": "1/2"}, "{a} is unsharded, {b} is one of 2 shards"),
         ({"regraded": "r"}, "{b} is a regrade of the run r: merge"),
-        ({"answered_by": {"m1": "else"}}, "the answers of m1 is who in {a} and else in {b}"),
+        (
+            {"answered_by": {"m1": "else"}},
+            "the source of m1's answers is who in {a} and else in {b}",
+        ),
     ],
 )  # fmt: skip
 def test_parts_of_different_runs_are_refused(tmp_path, ultrapar, fields, said):
@@ -347,7 +350,11 @@ def asked(**values):
     [
         ({"max_tokens": 50}, {"max_tokens": 500}, "max_tokens of azure/m1 is 50 in {a} and 500"),
         ({"max_tokens": 50}, {}, "the max_tokens of azure/m1 is 50 in {a} and none in {b}"),
-        ({"parameter__seed": "not sent"}, {}, "parameters of azure/m1 is seed: not sent in {a}"),
+        (
+            {"parameter__seed": "not sent"},
+            {},
+            "parameter mapping of azure/m1 is seed: not sent in {a}",
+        ),
         ({"address": "https://one"}, {"address": "https://two"}, "address of azure/m1 is"),
     ],
 )

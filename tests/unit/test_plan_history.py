@@ -73,7 +73,7 @@ def test_models_with_a_different_latency_or_answerer_are_left_out(sim, tmp_path)
     assert slower.notes[1:] == ("m1 had a different simulated latency",)
     skilled = find_history(str(run), sim(f"{LATENCY}\nskill = 0.5"), {})
     assert {one.model for one in skilled.run.episodes} == {"m2"}
-    assert skilled.notes[1].startswith("m1 was answered by simulated echo of skill 1, ")
+    assert skilled.notes[1].startswith("m1's answers came from simulated echo of skill 1, ")
 
 
 def test_plan_says_why_a_run_is_not_used(pool, sim, tmp_path, monkeypatch):
@@ -124,7 +124,7 @@ def test_newest_run_that_covers_most_of_the_cases_is_used(sim, tmp_path):
     found = find_history(None, sim(), {}, cases)
     assert found.notes == (
         f"the earlier run is {parent / 'bench-one' / 'ultra'}, mode ultra; among 6 runs, it is "
-        "the newest that covers these cases about as well as the best one",
+        "the newest that covers these cases about as well as any other",
     )
     assert len(found.run.episodes) == 8
     # If no run covers the cases, the latest run is used.

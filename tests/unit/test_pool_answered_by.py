@@ -31,4 +31,4 @@ def test_run_answered_by_a_different_model_is_not_reused(load):
     better = {"m": who["m"].replace("0.5", "0.9")}
     other = msgspec.structs.replace(MANIFEST, answered_by=better)
     (found,) = differences(other, seed=MANIFEST.seed, data={}, pool=pool)
-    assert found == f"m was answered by {better['m']} and is now answered by {who['m']}"
+    assert found == f"m's answers came from {better['m']} and now come from {who['m']}"

@@ -51,7 +51,7 @@ def test_model_of_two_providers_has_one_value_of_subject(load):
         ("[role.judge]", "role.judge.model is missing; it names the model in the pool that has"),
         ('[role.judge]\nmodle = "j"', "role.judge.modle is not a known field; did you mean model?"),
         ('[role.judge]\nmodel = "gpt"', "role.judge.model must name a model in the pool"),
-        ('[role.judge]\nmodel = "judge"', f'{NAMED} (got "judge"); it has m, j'),
+        ('[role.judge]\nmodel = "judge"', f'{NAMED} (got "judge"); the pool has m, j'),
         ('[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"', "provider has no model that gets cases:"),
     ],
 )

@@ -104,7 +104,7 @@ def test_resume_may_change_settings_that_no_case_depends_on():
         ({"models": ("a", "c")}, "(gone: b; new: c)"),
         ({"mode": "rotate"}, "the mode was ultra and is rotate now"),
         ({"storage_format": "json"}, "the format of tables was parquet and is json now"),
-        ({"answered_by": {"a": "y"}}, "a was answered by x and is now answered by y"),
+        ({"answered_by": {"a": "y"}}, "a's answers came from x and now come from y"),
         ({"simulated": False}, "the kind of answers was simulated and is real now"),
     ],
 )

@@ -132,13 +132,13 @@ def test_log_shows_the_events_of_a_request_in_order(tmp_path):
 
     assert [text[:15].rstrip() for text in said] == [
         "log begins",
-        "lease asked",
+        "lease requested",
         "lease granted",
         "request sent",
         "lease returned",
         "request ended",
         "retry decided",
-        "lease asked",
+        "lease requested",
         "lease granted",
         "request sent",
         "lease returned",

@@ -86,7 +86,11 @@ def test_auto_reads_the_shard_from_the_ci_environment(environ, shard, variables)
     ("environ", "said"),
     [
         ({}, "looked for GitLab (CI_NODE_INDEX and CI_NODE_TOTAL), CircleCI (CIRCLE_NODE_INDEX"),
-        ({}, "Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT); write K/N, such as 2/4"),
+        (
+            {},
+            "Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT); instead of auto, write K/N, "
+            "such as 2/4",
+        ),
         (GITLAB | SLURM, "GitLab (CI_NODE_INDEX and CI_NODE_TOTAL) and Slurm (SLURM_ARRAY_TASK_ID"),
         (SLURM | {"SLURM_ARRAY_TASK_COUNT": "3"}, "array must be 1: --array=5-7"),
         (
@@ -166,16 +170,16 @@ def test_origin_shows_the_shard_and_the_whole_limit(pool):
     [
         (
             "workers = 3",
-            "workers = 3 of lab/key0 divided by 4 shards leaves none for shard 4/4; use at ",
+            "workers = 3 of lab/key0 divided by 4 shards leaves 0 for shard 4/4; use at ",
         ),
         ("workers = 3", "; use at most 3 shards"),
         (
             "qps = 1.5",
-            "qps = 1.5 (3 in 2 s) of lab/key0 divided by 4 shards leaves none for shard 4/4",
+            "qps = 1.5 (3 in 2 s) of lab/key0 divided by 4 shards leaves 0 for shard 4/4",
         ),
         (
             "rpm = 0.5",
-            "rpm = 0.5 (1 in 120 s) of lab/key0 divided by 4 shards leaves none for shard 4/4",
+            "rpm = 0.5 (1 in 120 s) of lab/key0 divided by 4 shards leaves 0 for shard 4/4",
         ),
         ("rpm = 0.5", "; use at most 1 shard"),
         ("rpd = 2", "rpd = 2 of lab/key0 divided by 4 shards"),

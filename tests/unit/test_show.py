@@ -155,7 +155,7 @@ def test_case_is_shown_with_grade_attempts_waits_and_messages(show, tmp_path):
         "  outcome     unsolved",
         "  pytest      failed",
         "    assert 1 == 2",
-        "  waited      0.00 s for seats, 0.00 s for rates and pauses, 0.00 s before retries",
+        "  waited      0.00 s for seats, 0.00 s for rate limits and pauses, 0.00 s before retries",
         "  tokens      10 in, 2 out",
         "  cost        0.0000200 USD",
         "  hello",

@@ -122,7 +122,7 @@ REFUSED = {
     "ftp://localhost/v1": "must begin with https://",
     f"http://localhost:1/{CANARY}": "a possible secret, which is not shown",
     "http://localhost:1/<b>/v1": 'must consist of letters, digits and . _ : - (got "<b>")',
-    "https://localhost:1/v1": "must end with #NAME, the name of its model",
+    "https://localhost:1/v1": "must end with #NAME, the model's name",
 }
 
 

@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--modes",
         default=_MODES,
         metavar="MODES",
-        help="the modes to run, in this order, separated by commas: serial, rotate, phase, ultra. "
-        "Speed-ups are relative to serial or, without serial, to rotate; with neither, they "
-        "are estimated (default: %(default)s)",
+        help="the modes to run, separated by commas, in the order in which to run them; allowed: "
+        "serial, rotate, phase, ultra (default: %(default)s). Speed-ups are relative to serial or, "
+        "without serial, to rotate; with neither, they are estimated",
     )
     parser.add_argument(
         "--out",

@@ -94,7 +94,7 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
         like_serial = ", which runs one case at a time, like serial"
         yield (
             f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
-            " the same cases; interval from a bootstrap over cases; for 3 to 7 cases, from "
+            " the same cases; interval from a bootstrap over cases or, for 3 to 7 cases, from "
             "Student's t at 99 %"
         )
 

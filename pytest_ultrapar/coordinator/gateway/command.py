@@ -15,7 +15,7 @@ SUMMARY = "serve a pool to tools other than pytest, at one address and within th
 DESCRIPTION = """\
 Serve all models in a pool at one address, until Ctrl-C. Any client that takes an address and a key
 (an SDK, inspect_ai, promptfoo, lm-eval, a script) can use the gateway. Each request names a model.
-The gateway chooses keys and instances, stays within all limits, and repeats failed requests if
+The gateway chooses keys and instances, stays within all limits, and retries failed requests if
 that may help. It records each request as a case of a run, and writes tables and a summary when
 it ends.
 
@@ -29,7 +29,7 @@ when the command ends:
 
     ultrapar gateway --pool pool.toml -- inspect eval task.py --model openai/m
 
-A request that the limits do not allow yet waits as long as its client does. After the first
+If the limits do not yet allow a request, it waits for as long as its client does. After the first
 Ctrl-C, the gateway waits for requests in flight, and answers waiting requests with 503.
 
 The exit code is 0, or the exit code of the command (127: not found; 126: cannot be run; 128 plus
@@ -71,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=86_400.0,
         metavar="SECONDS",
-        help="maximum time for a request with its retries, counted from when the limits first "
-        "allow it (default: %(default)s)",
+        help="maximum time for a request and its retries, from the moment the limits first allow "
+        "it (default: %(default)s)",
     )
     parser.add_argument(
         "--token-env",
@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         metavar="URL",
         help="share the limits of keys and instances with all runs and gateways that use this "
-        "Redis or Valkey server. If the URL contains a password, set it in ULTRAPAR_CLUSTER and "
-        "give no URL here. Requires the 'cluster' extra",
+        "Redis or Valkey server. If the URL contains a password, give no URL here, but set "
+        "ULTRAPAR_CLUSTER to the URL. Requires the 'cluster' extra",
     )
     parser.add_argument(
         "--cluster-run",

@@ -203,7 +203,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
 
 def _no_episode(one: RunCase) -> str:
     if one.state == "running":
-        return "requests appear here after the case sends the next one, or when the case ends"
+        return "each request appears here once the case has sent the next request or has ended"
     sent = one.history.had_episode
     return "cannot read this case's requests" if sent else "this case sent no request"
 
@@ -251,7 +251,7 @@ def _episode_facts(
     yield "took", f"{duration(episode.duration_s)} (answers: {duration(spent.service_s or 0.0)})"
     yield (
         "waited",
-        f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses, "
+        f"{duration(seats_s)} for seats, {duration(rates_s)} for rate limits and pauses, "
         f"{duration(episode.backoff_s)} before retries",
     )
     tokens_in = total_tokens(each.tokens_in for each in own)

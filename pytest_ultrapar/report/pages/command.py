@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 NAME = "report"
 SUMMARY = "write the HTML report of a run, report.html, or print Markdown"
 DESCRIPTION = """\
-Write the HTML report of a run: one file that loads and sends nothing. If a run is in progress or
-was killed, you see its results so far. Specify a run by its directory, by its id, or as latest.
+Write the HTML report of a run: one file that neither loads nor sends anything. If a run is in
+progress or was killed, you see its results so far. Specify a run by its directory, by its id, or as
+latest.
 
     ultrapar report latest
     ultrapar report .ultrapar/20261122T151326Z-cb39c5 --out run.html

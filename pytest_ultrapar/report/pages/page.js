@@ -101,7 +101,7 @@ const page = (() => {
   };
 
   const talked = (all) => {
-    if (!all) return [element("p", "quiet", "The conversation was left out to keep this page small; see the table transcripts in the run's directory.")];
+    if (!all) return [element("p", "quiet", "The conversation was left out to keep this page small; see the transcripts table in the run's directory.")];
     const scores = all.scores.length ? [element("p", "quiet", `scores: ${all.scores.join(", ")}`)] : [];
     return [...scores, ...all.messages.map(message), ...(all.attempts.length ? [tried(all.attempts)] : [])];
   };

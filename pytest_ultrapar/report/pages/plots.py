@@ -86,7 +86,7 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
         "Lanes over time",
         "Requests in flight on each lane, as a share of its seats or, if the seats of any lane are "
         "unknown, of the highest number on any lane. Red marks are refusals. The line below a lane "
-        "is grey while the lane was paused, and red while its circuit breaker was open.",
+        "is grey where the lane was paused, and red where its circuit breaker was open.",
         rows,
     )
 
