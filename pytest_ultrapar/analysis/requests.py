@@ -151,7 +151,7 @@ class RequestLog:
         return log
 
     def extend(self, other: RequestLog) -> None:
-        """Add all requests in another log, which has the same lanes."""
+        """Add all requests from another log, which must have the same lanes."""
         self._rows += other._rows
         self.first_token_s.extend(other.first_token_s)
 

@@ -13,8 +13,8 @@ cost more, the budget may be exceeded by the difference for each request in flig
 (`spending_file`).
 
 **Near the end of a budget**, a case begins only if the money left is enough for this case and for
-the rest of all open cases (`Cases`). Otherwise the run would pay for answers in cases that it
-cannot finish.
+what every open case may still spend (`Cases`). Otherwise the run would pay for answers in cases
+that it cannot finish.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
     number, unit = float(found["sign"] + found["number"]), found["unit"]
     if (unit == "%" or found["sign"]) and metric.paired:
-        refuse(rule, f"{metric.name} compares two runs: omit the sign and %; {_wanted(metric)}")
+        refuse(rule, f"{metric.name} is a comparison: omit the sign and %; {_wanted(metric)}")
     if unit == "%" and not found["sign"]:
         plain = text.strip()
         refuse(

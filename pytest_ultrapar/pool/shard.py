@@ -1,7 +1,7 @@
 """Shards: part K of N of a run, with its own part of every limit. Shards do not need a server.
 
-N independent runs together stay within a limit if each stays within its part, and the parts do not
-exceed the limit together. Limits are divided into whole units, and the first shards get the
+N independent runs together stay within a limit, because each stays within its part, and all parts
+together do not exceed the limit. Limits are divided into whole units, and the first shards get the
 remainder: if a limit has A units, shard K of N gets floor(A / N), plus one if K <= A mod N.
 """
 

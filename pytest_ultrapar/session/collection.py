@@ -443,7 +443,7 @@ def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
 def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scalar]:
     """The metadata from an item's marks; if several marks set the same name, the closest one wins.
 
-    If `meta=` is a function, it is called with the case's parameters that it takes as arguments.
+    If `meta=` is a function, it is called with the case's parameters that its signature names.
     """
     own, found, why = internals.parameters(item), dict[str, Scalar](), ""
     for given in _given_meta(item):

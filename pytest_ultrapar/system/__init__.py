@@ -2,5 +2,5 @@
 
 `child.py` starts a module of this package as a process that ends with its parent; `parent.py` is
 the code for that process. `files.py` publishes a file either whole or not at all. `clock.py` reads
-time.
+the clocks.
 """

@@ -1,4 +1,4 @@
-"""Read time. No other module reads it: pure code gets `now_s`, and all other code a `Clock`.
+"""Read the clocks. No other module reads it: pure code gets `now_s`, and all other code a `Clock`.
 
 A test that fakes the time does not affect the clocks of the run. This module looks up its functions
 when it is imported. Libraries for fake time do not replace its clocks: freezegun does not know

@@ -64,7 +64,7 @@ def test_rule_is_parsed(text, metric, filters, bound, form):
         ("pass@3>=80%", "write the bound of pass@3 as a share such as 0.98"),
         ("throughput[model=m]>=5", "throughput is a figure of the whole run and takes no filter"),
         ("same_answers>=0.9", "same_answers takes no bound"),
-        ("changed<=+0.1", "changed compares two runs: omit the sign and %"),
+        ("changed<=+0.1", "changed is a comparison: omit the sign and %"),
         ("solved_rate[model]>=0.5", "[model] must be [NAME=VALUE]"),
         ("solved_rate[model=m,model=n]>=0.5", "the filter model is given twice"),
         ('solved_rate[model="m]>=0.5', "must be [NAME=VALUE]"),

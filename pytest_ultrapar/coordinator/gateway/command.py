@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         metavar="URL",
         help="share the limits of keys and instances with all runs and gateways that use this "
-        "Redis or Valkey server. If the URL contains a password, give no URL here, but set "
-        "ULTRAPAR_CLUSTER to the URL. Requires the 'cluster' extra",
+        "Redis or Valkey server. If the URL contains a password, do not pass it here; set "
+        "ULTRAPAR_CLUSTER instead. Requires the 'cluster' extra",
     )
     parser.add_argument(
         "--cluster-run",
