@@ -240,9 +240,7 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
         body = one.sent.encode()
         if one.base is not None:
             if not 0 <= one.base < len(found) or min(one.first, one.last) < 0:
-                raise ValueError(
-                    f"exchange {one.base} is not among the {len(found)} exchanges before this one"
-                )
+                raise ValueError(f"an exchange refers wrongly to one of the {len(found)} before it")
             base = found[one.base]
             body = base[: one.first] + body + base[len(base) - one.last :]
         found.append(body)

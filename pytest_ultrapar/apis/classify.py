@@ -173,8 +173,8 @@ the quota is exhausted. By default an episode may last that long, and lanes may 
 _LIMIT = re.compile(r"\blimit(?:ed to| is| of)?\W{0,3}([0-9][0-9,_]*)")
 _REQUESTED = re.compile(r"\brequested(?: tokens)?\W{0,3}([0-9][0-9,_]*)")
 _TEACH = (
-    "; if this is a context overflow or a content filter, add the error's text to the provider's "
-    "`patterns` in the pool"
+    "; if this is a context overflow or a content filter, add a pattern for the error's text to "
+    "the provider's `patterns` in the pool"
 )
 _RENAME = "; to rename or omit the parameter, set the model's `parameters` in the pool"
 _TAUGHT_ON = (400, 413, 422)

@@ -202,7 +202,7 @@ class Translator(NamedTuple):
                 case {"function": {"name": str(name), "arguments": str(arguments)}}:
                     yield self.id_of(call.get("id"), f"{where}.id"), name, arguments
                 case _:
-                    self.refuse(f"{where} (without a function)")
+                    self.refuse(f"{where} (not a call of a function)")
 
     def id_of(self, given: object, place: str) -> str:
         """Check and return the id that connects a call with its result.

@@ -184,7 +184,8 @@ def find_spending(path: Path) -> Spending | None:
     if not is_current and (first or n_broken or not lines):
         raise ResultsError(
             f"{path} is damaged, so the spending of this run is unknown; restore the file, or "
-            "send the missing requests in a new run that replays this one (--ultrapar-replay)"
+            "send the missing requests in a new run (--ultrapar-replay and "
+            "--ultrapar-replay-misses ask)"
         )
     trouble = ""
     if n_broken or sum(spent.values()) < total:

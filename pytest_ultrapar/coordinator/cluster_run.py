@@ -356,7 +356,7 @@ class ClusterRun:
             )
             lines.append(f"{self._shown}: {done}; merge its hosts' directories with ultrapar merge")
         elif said.is_over and not claiming.n_claimed:
-            lines.append(f"{self._shown}: all {cases} are done, all of them by other hosts")
+            lines.append(f"{self._shown}: all {cases} are done; this session ran 0 of them")
         elif not said.is_over:
             others = said.n_hosts - 1
             rest = (

@@ -62,7 +62,7 @@ def lines(run: Run) -> Iterator[str]:
         yield f"replaying the answers of run {run.replayed.run_id}: {misses}"
     if run.options.resume is not None:
         finished = counted(len(run.recovered), "finished episode")
-        lost = f"; {run.n_lost} unreadable ones run again" if run.n_lost else ""
+        lost = f"; {counted(run.n_lost, 'unreadable one')} to be run again" if run.n_lost else ""
         yield f"resuming {run.directory.run_id}: {finished} resumed{lost}{_begun(run)}"
         if run.resumed is not None and run.resumed.record != run.options.record:
             yield (

@@ -61,7 +61,10 @@ def merge_hosts(
         late = _wait(directories)
         if late:
             names = ", ".join(str(path) for path in late)
-            say(f"run {run} is not merged: after {WAIT_S:g} s, a process is still using {names}")
+            say(
+                f"run {run} is not merged: after {WAIT_S:g} s, a process is still using {names}; "
+                "merge it later with ultrapar merge"
+            )
             return
         say(f"run {run}: merging {len(directories)} directories of its hosts")
         say(_merge(directories, whole, run))

@@ -269,7 +269,7 @@ class Planning(collection.CollectOnly):
         if forecast.longest_s > timeout_s:
             yield (
                 f"the longest episode would take {duration(forecast.longest_s)} including waits, "
-                f"but --ultrapar-episode-timeout {timeout_s:g} would end it sooner; raise the limit"
+                f"but --ultrapar-episode-timeout {timeout_s:g} would end it sooner: raise it"
             )
         if forecast.refused:
             yield f"mode {plan.mode} has no lane for {counted(len(forecast.refused), 'case')}"
@@ -313,7 +313,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
         for n, named in suites.items()
     ]
     notes += [
-        f"one request to role {role} ({model}) is assumed for each case that no run has measured"
+        f"one request to role {role} ({model}) is assumed for each case without measurements"
         for role, model in in_roles.items()
     ]
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))

@@ -61,8 +61,8 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
         if had_budget and earlier.regraded is None and earlier.merged is None:
             refuse(
                 f"{path} is missing, so the spending of this run is unknown; restore "
-                "the file, or send the remaining requests in a new run that replays this one "
-                "(--ultrapar-replay)"
+                "the file, or send the remaining requests in a new run "
+                "(--ultrapar-replay and --ultrapar-replay-misses ask)"
             )
         spent, n_unknown = _by_journal(directory, Prices(manifest))
         for lane_id, units in ({} if found is None else found.spent).items():

@@ -558,7 +558,7 @@ def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no typ
                 spec.id = None
                 node_manager.group.allocate_id(spec)
         raise pytest.UsageError(
-            f"{_MOST_IN_A_ROW} worker processes in a row ended during startup; last error: {said}"
+            f"{_MOST_IN_A_ROW} worker processes in a row ended during startup; last error: {said!r}"
         )
 
     node_manager.setup_node = setup

@@ -291,8 +291,8 @@ def check_variable(location: Location, value: object) -> str:
         location.refuse("must be the name of an environment variable (got an empty string)")
     if not _REFUSED_VARIABLE.fullmatch(value) or looks_like_secret(value):
         location.refuse(
-            "must be the name of an environment variable (A-Z, 0-9 and _), not the key itself; the"
-            " value is not shown, because it may be a secret"
+            "must be the name of an environment variable (A-Z, 0-9 and _), not its value; this "
+            "text is not shown, because it may be a secret"
         )
     return value
 

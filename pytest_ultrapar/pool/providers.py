@@ -446,4 +446,4 @@ def _check_instances(location: Location, models: tuple[Model, ...], keys: tuple[
     for where, name in places:
         if name in key_names:
             # The instance's limit and the key's limit would both be called `<provider>/<name>`.
-            where.refuse(f'"{name}" is also the name of a key; rename the instance or the key')
+            where.refuse(f'"{name}" is also a key of this provider; rename the instance or the key')

@@ -223,8 +223,8 @@ def parse_repeats(location: Location, text: str) -> Repeats:
     found = _REPEATS.fullmatch(text)
     if found is None:
         location.refuse(
-            'must be a number of repetitions such as "20", or "20x3" to repeat only the first 3 '
-            f"values of the parameter named in mark ultrapar(repeats_over=...) (got {shown(text)})"
+            'must be a number of repetitions such as "20", or "20x3" for only the first 3 values '
+            f"of the parameter named in mark ultrapar(repeats_over=...) (got {shown(text)})"
         )
     n = REPEATS.check(location, int(found[1]))
     return Repeats(n, None if found[2] is None else REPEATS.check(location, int(found[2])))

@@ -386,8 +386,8 @@ class Options:
     )
     rate_mode: Setting[RateMode | None] = Setting(
         "--ultrapar-rate-mode MODE",
-        "'fixed': use the limits in the pool; 'adaptive': estimate limits during the run, but "
-        "never exceed the limits in the pool",
+        "'fixed': use the limits in the pool; 'adaptive': estimate limits during the run, up "
+        "to the limits that the pool declares for this mode",
         by_default="as in the pool, otherwise fixed",
         choices=RATE_MODES,
         variable="RATE_MODE",
@@ -611,8 +611,8 @@ class Options:
     )
     cluster_patience_s: Setting[float] = Setting(
         "--ultrapar-cluster-patience SECONDS",
-        "How long to wait if the server for --ultrapar-cluster-run does not answer, or does not "
-        "yet grant shares of one of the limits (as after a restart). Meanwhile, nothing is sent",
+        "How long to wait if the server for --ultrapar-cluster-run does not answer, or keeps "
+        "limits closed (as after a restart) so that nothing can be sent",
         default=600.0,
         between=Bounds(at_least=1, at_most=7 * 86_400),
         is_recorded=True,

@@ -63,10 +63,10 @@ def find_peers(
             if len(own) < len(peers) or key(case) not in own:
                 faults.setdefault(
                     function,
-                    f"{case.nodeid} waits for {after.name!r}. Exactly one of the selected cases "
-                    f"with the same {', '.join(names) or 'parameters'} (found {len(peers)}) must "
-                    f"have {function.across} {key(case)!r}. Give this test and the test of "
-                    f"{after.name!r} the same parameters and "
+                    f"{case.nodeid} waits for {after.name!r}. Exactly one selected case of "
+                    f"{after.name!r} with the same {', '.join(names) or 'parameters'} (found "
+                    f"{len(peers)}) must have {function.across} {key(case)!r}. Give this test "
+                    f"and the test of {after.name!r} the same parameters and "
                     f"select both{chosen_by and f' (use -k; {chosen_by} selects single cases)'}",
                 )
             found[case.index] = own

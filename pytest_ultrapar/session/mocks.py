@@ -21,8 +21,8 @@ _SETUPS = ("setup_module", "setup_class", "setup_function", "setup_method")
 _CLIENTS = frozenset({"aiohttp", "httpcore", "httpx", "httpx2"})
 _PATCHES = frozenset({"patch", "setattr"})
 _PAST = (
-    "requests from llm bypass it: they are sent before their test begins. docs/how-to/mocks.md "
-    "shows what to use instead, and where you can mock other requests"
+    "requests from llm bypass this mock: they are sent before their test begins. "
+    "docs/how-to/mocks.md shows what to use instead, and where you can mock other requests"
 )
 
 

@@ -57,7 +57,7 @@ def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
 def no_regrade(test: Prefetched) -> str:
     """The reason why an async test cannot be graded again, and what to do instead."""
     return (
-        f"{test.place}: {test.title} sends and grades in one function, so --ultrapar-regrade "
+        f"{test.place}: {test.title} both sends and grades, so --ultrapar-regrade "
         "cannot grade it again: use --ultrapar-replay, which sends no requests. For later "
         f"runs, split the function into an episode and a test:\n{_long_form(test)}"
     )

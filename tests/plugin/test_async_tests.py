@@ -379,7 +379,7 @@ def test_async_test_is_replayed_and_cannot_be_regraded(project, monkeypatch):
     }
     said = refused(project.run("-n0", "--ultrapar-regrade=latest"))
     assert (
-        "the async test function 'test_it' sends and grades in one function, so "
+        "the async test function 'test_it' both sends and grades, so "
         "--ultrapar-regrade cannot grade" in said
     )
     assert "    async def answer(llm, prompt) -> str: ...\n\n    def test_it(answer): ..." in said

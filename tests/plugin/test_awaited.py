@@ -118,8 +118,8 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         (
             (),
             ["-k", "test_better"],
-            "test_better[m0-ant-r0] waits for 'reply'. Exactly one of the selected cases with the "
-            "same parameters (found 0) must have model 'm0'. Give this test and the test of "
+            "test_better[m0-ant-r0] waits for 'reply'. Exactly one selected case of 'reply' with "
+            "the same parameters (found 0) must have model 'm0'. Give this test and the test of "
             "'reply' the same parameters",
         ),
         ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),

@@ -68,7 +68,7 @@ def test_host_that_joins_later_runs_the_remaining_cases(project, hosts):
     assert len(first.rows()) == N
     output = hosts("two", "-n0").end()
     assert f"{N} of {N} cases done" in output
-    assert f"run night: all {N} cases are done, all of them by other hosts" in output
+    assert f"run night: all {N} cases are done; this session ran 0 of them" in output
     assert f"host two ran none of the {N} cases in run night" in output
     assert "coverage" not in output
     assert len(project.server.prompts) == N

@@ -173,7 +173,7 @@ def test_mock_that_cannot_answer_is_refused_before_the_first_request(mocks, way)
     mocks.suite(IMPORTS + body)
     said = mocks.refusal(mocks.run_here("-n0", "-prespx.plugin", "-ppytest_httpx"))
     assert what in said
-    assert "requests from llm bypass it" in said
+    assert "requests from llm bypass this mock" in said
     assert "docs/how-to/mocks.md" in said
 
 

@@ -90,7 +90,7 @@ def test_resume_sends_cases_again_that_only_an_earlier_resume_could_read(project
     healed = project.run("-n0", "--ultrapar-resume=latest")
     output = said_by(healed, 0)
     assert len(project.server.prompts) == 12
-    assert "0 finished episodes resumed; 6 unreadable ones run again" in output
+    assert "0 finished episodes resumed; 6 unreadable ones to be run again" in output
     assert [row["n_attempts"] for row in project.rows()] == [1] * 6
     again = project.run("-n0", "--ultrapar-resume=latest")
     assert "6 finished episodes resumed\n" in said_by(again, 0)

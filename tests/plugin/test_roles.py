@@ -236,7 +236,7 @@ def test_plan_counts_the_requests_of_roles(project):
     plan = project.run("-n0", "--ultrapar-plan").stdout
     plan.fnmatch_lines(
         [
-            "*one request to role judge (j) is assumed for each case that no run has measured*",
+            "*one request to role judge (j) is assumed for each case without measurements*",
             "m * 4 * 4 *",
             "j (judge) * 4 * 4 *",
             "all * 4 * 8 *",

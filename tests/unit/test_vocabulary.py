@@ -149,18 +149,22 @@ def test_unknown_refusal_suggests_a_pattern_and_the_pattern_works(status):
     assert unknown.message.startswith(f"HTTP {status}: ")
     assert (
         "if this is a context overflow or a content filter, "
-        "add the error's text to the provider's `patterns` in the pool" in unknown.message
+        "add a pattern for the error's text to the provider's `patterns` in the pool"
+        in unknown.message
     )
     for there in (body, b"data: " + body + b"\n\n"):
         found = read(TAUGHT, 200 if there is not body else status, there)
         assert (found.outcome, found.refused_kind) == ("refused", "context_length")
-        assert "add the error's text to the provider's `patterns` in the pool" not in found.message
+        assert (
+            "add a pattern for the error's text to the provider's `patterns` in the pool"
+            not in found.message
+        )
     assert read(TAUGHT, status, said("broke")).outcome == "quota"
     quoted = json.dumps({"error": {"message": "no"}, "prompt": "will not fit"}).encode()
     assert read(TAUGHT, status, quoted).outcome == unknown.outcome
 
 
-HINT = "add the error's text to the provider's `patterns` in the pool"
+HINT = "add a pattern for the error's text to the provider's `patterns` in the pool"
 RENAME = "set the model's `parameters` in the pool"
 
 

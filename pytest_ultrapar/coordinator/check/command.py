@@ -32,7 +32,8 @@ unavailable. Each lane's line begins with one of these words.
     failed:    it gives no valid answer; the line names the cause
 
 Exit codes: 0, a lane is ok and no lane failed; 1, a lane failed or no lane is ok; 2, interrupted.
-Exit code 4: nothing was sent, because the pool or an option cannot be used or a key is not set.
+Exit code 4: nothing was sent, because the pool or an option cannot be used, a key is not set, or a
+key is in use (--key-lock fail).
 
 pytest --ultrapar-check does the same before a run, for the lanes that the selected cases need.
 """
