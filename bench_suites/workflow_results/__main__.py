@@ -19,9 +19,9 @@ from pytest_ultrapar.report.text import visible
 _BAD_INPUT = 2
 _DESCRIPTION = """\
 Print a Markdown table for each phase of the workflow benchmark (5.1 to 5.5) in the runs, and write
-aggregate.parquet and aggregate.csv into the first run's directory. The aggregate has a
-row for each combination of model, prompt type, tool success rate, difficulty and task type. It has
-51 columns and the column infra.
+aggregate.parquet and aggregate.csv into the first run's directory. The aggregate has a row for each
+combination of model, prompt type, tool success rate, difficulty and task type. It has 51 columns
+and the column infra.
 
 If another phase did not run a cell that phase 5.1 ran, the tables use the cell of phase 5.1 and
 mark it. They also mark the sound-plan cases that phase 5.3 is compared with. The program sends no

@@ -32,8 +32,8 @@ LEGEND_53 = (
     "at which the model followed the flawed plan, the sound plan, or neither. Only reachable "
     "cases count, so tool failures have little effect. `substitutes`: cases with another task, "
     "because the flaw cannot change the plan of the repetition's own task. `flaw / no flaw`: "
-    "the share solved with the flaw and with the sound plan, over the n cases, excluding "
-    "substitutes, whose task was also measured with the sound plan."
+    "the share solved with the flaw and with the sound plan. Both are over the cases (n in "
+    "brackets) that are not substitutes and whose task was also measured with the sound plan."
 )
 BEST = "best reachable"
 ALL_MODELS = "all models"

@@ -43,7 +43,7 @@ lease: the broker alone
 growth: CPU and memory of a case among 3,000 and among 100,000 cases, compared with empty tests; one
 round of about ten minutes
 
-memory: CPU and memory of a case among 20,000, with and without workers
+memory: CPU and memory of a case among 20,000, with and without workers, compared with empty tests
 
 matrix: an uneven pool under the default policy, and with an even split in advance
 

@@ -175,7 +175,7 @@ class DayMemory:
                 contains either the old or the new content.
         """
         advice = (
-            "; fix this, or move all files in its directory to another directory and set "
+            "; fix this, or move all files in the file's directory to another directory and set "
             f"{DIRECTORY_VARIABLE} to that directory for all runs on this machine"
         )
         what = f"write {self.path}, which counts {self.shown}"

@@ -192,7 +192,7 @@ def find_spending(path: Path) -> Spending | None:
         trouble = f"{path} is damaged: the full amounts of unreadable entries count as spent"
     if sum(spent.values()) < total:
         spent = {ALL_LANES: total}
-        trouble += " in every budget of the run"
+        trouble = f"{path} is damaged: the whole spending of the run counts in each of its budgets"
     return Spending(spent, "" if run_id == _UNKNOWN_RUN else run_id, trouble)
 
 

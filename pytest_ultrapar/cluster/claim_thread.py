@@ -432,7 +432,9 @@ class Claiming:
         """Report a problem once, after `SAID_S`. Return whether it has lasted too long."""
         if troubled_s > SAID_S and not self._has_warned:
             self._has_warned = True
-            self._troubled(f"{trouble}; this host sends no requests until the problem is resolved")
+            self._troubled(
+                f"{trouble}; this host may send no requests until the problem is resolved"
+            )
         return troubled_s > self.patience_s
 
     def _next_call(self) -> ClaimCall:

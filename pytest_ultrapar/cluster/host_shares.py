@@ -336,7 +336,7 @@ class HostShares:
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
-                    f"{limit[0]}'s {limit[1]} allows no more requests: the server lost count of "
+                    f"{limit[0]}'s {limit[1]} is closed: the server lost count of "
                     "what was spent, and hosts that may have used part of this limit are gone. To "
                     "continue with the spending that is still known, run ultrapar cluster reset-day"
                 )

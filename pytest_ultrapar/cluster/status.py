@@ -170,7 +170,7 @@ def _ledger_lines(ledger: LedgerView, *, everything: bool) -> Iterator[str]:
     rows = [row for row in ledger.rows if row.shares or row.closed_s or row.awaits]
     if rows:
         yield ""
-        yield f"limits, and each host's share ({ledger.n_hosts:,} hosts alive)"
+        yield f"limits, and each host's share ({counted(ledger.n_hosts, 'host')} alive)"
     kept = rows if everything else rows[:MOST_ROWS]
     for row in kept:
         yield f"  {_row_text(row, everything=everything)}"

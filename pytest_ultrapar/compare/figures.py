@@ -269,7 +269,7 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
         few, where = part.n_serial, "in the serial sample"
     cases = f"only {counted(few, 'case')} {where if part.basis == 'sampled' else ''}".rstrip()
     why = (
-        f"{cases} (minimum {LEAST_CASES})" if few < LEAST_CASES else "the benchmark file lacks one"
+        f"{cases} (minimum {LEAST_CASES})" if few < LEAST_CASES else "the run's files contain none"
     )
     return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
@@ -515,15 +515,15 @@ def _no_part_of(base: float) -> str:
 NONE = "-"
 SERVICE_MEANS = (
     "service: the geometric mean of the cases' times without waits for limits; its change is the "
-    "geometric mean of new time / baseline time over all cases"
+    "geometric mean of new time / baseline time over the common cases"
 )
 CELL_FIGURES = (
     "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), not"
     " repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
-    "at_most": "the sum of its own service times and is therefore an upper bound",
-    "estimated": "serial times estimated from its own service times and is usually too high",
+    "at_most": "the sum of that run's service times and is therefore an upper bound",
+    "estimated": "serial times estimated from that run's service times and is usually too high",
     "sampled": "its serial sample",
     "full": "a {over} run of the same cases",
 }

@@ -124,7 +124,7 @@ def _without_result(made: MergedRun) -> Iterator[str]:
     if run is None or not n:
         return
     yield (
-        f"no result for {counted(n, 'case')} of run {visible(run)}. To finish them, join the run "
+        f"no result for {counted(n, 'case')} of run {visible(run)}. To finish the run, join it "
         "again. If a host lost the result of a finished case, reopen the case first: "
         f"ultrapar cluster reopen {visible(run)} {visible(str(made.directory))}"
     )
@@ -143,7 +143,9 @@ def _write_page(made: MergedRun) -> bool:
 
     n = made.summary.statistics.n_planned
     if n > _MOST_OF_A_PAGE:
-        sys.stdout.write(f"to write an HTML report of so many cases ({n:,}), run ultrapar report\n")
+        sys.stdout.write(
+            f"no HTML report of {n:,} cases was written: use ultrapar report for one\n"
+        )
         return False
     try:
         write_page(made.directory, made.directory / PAGE)

@@ -197,7 +197,7 @@ def _has_begun_all(whole: ClusterProgress, status: BrokerStatus) -> bool:
 def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
     """Name a limit of which this host has no share, if such limits block all lanes it needs."""
     if closed := closed_words(whole, status, lanes):
-        return f"waits: {closed} until you run ultrapar cluster reset-day"
+        return f"waits: {closed}; to reopen, run ultrapar cluster reset-day"
     barring = [one for one in _barring(whole, status, lanes) if not one.closed]
     if not barring:
         return ""

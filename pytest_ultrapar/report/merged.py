@@ -44,8 +44,8 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     if merged.n_repeated:
         cases = counted(merged.n_repeated, "case")
         yield (
-            f"{cases} had a result in more than one part: the first measured one is used, or the "
-            "first infra if none was measured; requests and costs include all parts"
+            f"{cases} had a result in more than one part: the first measured one is used (infra "
+            "only if no part has another result); requests and costs include all parts"
         )
     resumed = [one for one in merged.parts if one.resumed]
     if resumed:

@@ -97,7 +97,7 @@ def _bases(plan: RunPlan) -> Iterator[str]:
         "test": "a case of the same test with the same model in the earlier run",
         "suite": "a case of the same model in another test of the suite, in the earlier run",
         "model": "a case of the same model in another suite, in the earlier run",
-        "hint": "declared, not measured: the pool's latencies and the suite's turns",
+        "hint": "the pool's latencies and the suite's turns, declared and not measured",
     }
     for basis, n in plan.bases.items():
         yield f"{words[basis]} (for {counted(n, 'case')})"
@@ -204,13 +204,12 @@ def _processes(plan: RunPlan) -> Iterator[str]:
             on_keys = [load for load in one.limits if load.level == "key"]
             if on_keys:
                 first = one.limits[0]
-                other = (
-                    f"; binding limit: {binding(one.limits)}, which needs {duration(first.alone_s)}"
-                )
+                alone = duration(first.alone_s)
+                other = f"; binding limit: {binding(one.limits)} (time alone: {alone})"
                 other = "" if first.level == "key" else other
                 yield (
-                    f"  binding key: {binding(on_keys)}, which alone needs "
-                    f"{duration(on_keys[0].alone_s)}{other}"
+                    f"  binding key: {binding(on_keys)} (time alone: "
+                    f"{duration(on_keys[0].alone_s)}){other}"
                 )
 
 

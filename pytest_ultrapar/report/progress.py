@@ -104,7 +104,7 @@ def awaited(status: BrokerStatus) -> str:
     If there are no such servers, and the run is only waiting to retry cases, count these cases.
     """
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
-    more = f" and {len(said) - 1} more" if len(said) > 1 else ""
+    more = f"; {counted(len(said) - 1, 'more server')}" if len(said) > 1 else ""
     if said:
         return f"waiting: {said[0]}{more}"
     n = 0 if status.in_flight or status.waiting else status.trying

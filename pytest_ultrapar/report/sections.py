@@ -6,7 +6,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.text import markdown_table, one_line, shortened, text_table, unmarked
+from pytest_ultrapar.report.text import (
+    counted,
+    markdown_table,
+    one_line,
+    shortened,
+    text_table,
+    unmarked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -108,8 +115,8 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
     """Return a section as Markdown with as many of its rows as fit; None if too few rows fit."""
     n_rows, n_notes = len(section.rows), len(section.notes)
     while True:
-        hidden = ((len(section.rows) - n_rows, "rows"), (len(section.notes) - n_notes, "sentences"))
-        more = [f"{n:,} more {what} omitted to save space" for n, what in hidden if n]
+        hidden = ((len(section.rows) - n_rows, "row"), (len(section.notes) - n_notes, "sentence"))
+        more = [f"{counted(n, f'more {what}')} omitted to save space" for n, what in hidden if n]
         notes = (*(_cut(note, _LONGEST_NOTE) for note in section.notes[:n_notes]), *more)
         shown = replace(section, rows=section.rows[:n_rows], notes=notes)
         text = "".join(f"{line}\n" for line in _markdown(shown))

@@ -164,7 +164,7 @@ def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     if n_late:
         yield (
             f"{counted(n_late, 'request')} timed out: without `stream = true`, the server may"
-            " continue to compute their answers"
+            " continue to compute abandoned answers"
         )
     n_pauses = sum(lane.pauses.get("rate", 0) for lane in lanes)
     if n_pauses:
@@ -659,7 +659,8 @@ def resumed_lines(summary: RunSummary) -> Iterator[str]:
     """
     if summary.n_resumed or summary.n_strayed:
         strayed = (
-            f"; {counted(summary.n_strayed, 'other')} sent a different request and got new answers"
+            f"; {counted(summary.n_strayed, 'other')} sent a different request and got new answers "
+            "from then on"
         )
         yield (
             f"{counted(summary.n_resumed, 'conversation')} resumed from stored "

@@ -155,7 +155,7 @@ def _wrong_keys(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[st
     words = [line.partition(LAST_TRY)[2] for line in trouble_lines(summary)]
     yield from (f"the provider said: {one}" for one in dict.fromkeys(words) if one)
     if any("(environment " in one.reason for one in lanes):
-        yield "put a valid key into the environment variable above, then resume the run (see below)"
+        yield "set each variable above to a valid key, then resume the run (the command is below)"
     else:
         yield (
             "no key was sent: in the pool, set env to the name of the environment variable that "
@@ -241,7 +241,7 @@ def _lines(
     legend = f"n: graded cases{f'; {REPORT} has ' * bool(more)}{' and '.join(more)}"
     legend += "" if _rates(tables[0]) else "; means with 95 % intervals"
     if n_rows > n_shown:
-        legend = f"+ {n_rows - n_shown:,} more rows in {where}; {legend}"
+        legend = f"+ {counted(n_rows - n_shown, 'more row')} in {where}; {legend}"
     return [*lines, *_folded([legend], width, _MOST_FOLDS)], n_shown
 
 

@@ -502,7 +502,7 @@ def read_shared(directory: Path) -> list[Shared]:
         ResultsError: The file cannot be read, or its content is not valid.
     """
     return read_whole(
-        directory / SHARED_NAME, list[Shared], [], "does not contain cases taken from other suites"
+        directory / SHARED_NAME, list[Shared], [], "is not a list of taken and reused cases"
     )
 
 

@@ -67,7 +67,7 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
     if manifest.record != "full":
         refuse(
             f"{option}: {run} does not contain whole requests and answers (recorded with "
-            f"--ultrapar-record {manifest.record}); a replay needs --ultrapar-record full"
+            f"--ultrapar-record {manifest.record}, not full), so it cannot be replayed"
         )
     history = read_history(run / JOURNAL_NAME)
     origins = []

@@ -135,7 +135,7 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         (
             ("(reply, question): assert", "(reply, question, style): assert"),
             [],
-            "Give this test and the",
+            "Give this test and the test of 'reply' the same parameters",
         ),
     ],
 )

@@ -141,7 +141,7 @@ def test_suite_without_cases_is_bad_input(folder):
     folder.joinpath("test_numbers.py").write_text("def test_plain(): pass\n")
     done = bench(folder, "--modes", "ultra")
     assert done.returncode == 4
-    assert "no cases, because no test takes llm or uses a prefetched fixture" in done.stdout
+    assert "no cases: no selected test takes llm or uses a prefetched fixture" in done.stdout
     assert not [*folder.glob(".ultrapar/bench-*")]
 
 

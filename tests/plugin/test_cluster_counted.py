@@ -112,14 +112,14 @@ def test_daily_limit_that_the_server_forgot_is_closed_until_a_user_opens_it(
         # The run does not wait forever for a user to open it.
         output = hosts[2].end(2)
         lost = "the server lost count of what was spent"
-        assert f"lab/key0's rpd allows no more requests: {lost}" in output
+        assert f"lab/key0's rpd is closed: {lost}" in output
         closed = "lab/key0's rpd and 1 more limit are closed"
         assert f"{closed}; gave up after 15 s" in output
         assert main(["cluster", "status"]) == 0
         said = capsys.readouterr().out
         known = "to continue with the spending that is still known"
         assert f"{known}, run ultrapar cluster reset-day" in said
-        assert f"waits: {closed} until you run ultrapar cluster reset-day" in said
+        assert f"waits: {closed}; to reopen, run ultrapar cluster reset-day" in said
         assert main(["cluster", "reset-day"]) == 0
         assert "opened" in capsys.readouterr().out
         outputs = [host.end(None) for host in hosts[1:]]

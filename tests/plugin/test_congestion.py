@@ -20,7 +20,10 @@ def test_server_with_less_capacity_than_declared_costs_no_case_and_is_named(proj
     assert project.run("-n0").ret == 0
     assert {row["outcome"] for row in project.rows()} == {"solved"}
     project.report.fnmatch_lines(
-        ["refusals lowered the limit of p/key0 * below its declared value; the provider seems *"]
+        [
+            "refusals lowered the limit of p/key0 *, to less than its declared value; "
+            "the provider seems *"
+        ]
     )
     reasons = pq.read_table(project.directory / "limits.parquet")["reason"].to_pylist()
     assert any(reason.startswith("refused") for reason in reasons)

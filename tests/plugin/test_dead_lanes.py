@@ -62,7 +62,7 @@ def test_run_with_a_wrong_key_ends_with_the_reason(project):
         'the provider said: HTTP 401: {"error": {"message": "no such key ***'
     )
     assert lines[2] == (
-        "put a valid key into the environment variable above, then resume the run (see below)"
+        "set each variable above to a valid key, then resume the run (the command is below)"
     )
     assert [line.split()[0] for line in lines[3:-1]] == ["results", "12", "FAILED:"]
     assert CANARY not in said

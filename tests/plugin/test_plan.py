@@ -62,10 +62,11 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     pool_with(project, model=TWO_S)
     said = planned(workers)
     assert "no request was sent" in said
-    assert "ceilings" not in said
+    assert "would estimate the limits" not in said
     assert ("; for 15 workers; " in said) == (workers == "-n15")
     assert (
-        "declared, not measured: the pool's latencies and the suite's turns (for 20 cases)" in said
+        "the pool's latencies and the suite's turns, declared and not measured (for 20 cases)"
+        in said
     )
     assert "bringing up nodes" not in said
     assert "created: " not in said
@@ -120,7 +121,10 @@ def test_plan_uses_the_matching_cases_of_an_earlier_run(project, planned):
     reason = "m's answers came from m at p (openai) and now come from m-2 at p (openai)"
     said = planned("-n0")
     assert reason in said
-    assert "20 cases: the pool's latencies" in said
+    assert (
+        "the pool's latencies and the suite's turns, declared and not measured (for 20 cases)"
+        in said
+    )
     refused = refusal(project, "--ultrapar-plan", "-n0", "--ultrapar-plan-from=latest")
     assert refused.startswith("--ultrapar-plan-from: ")
     assert reason in refused
@@ -302,7 +306,7 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
         in said
     )
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
-    assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
+    assert "binding key: p/key0 (workers) (time alone: 7.27 s)" in said
 
 
 def test_collect_only_lists_cases_and_plans(project, planned):

@@ -143,7 +143,7 @@ class Judge:
                 now = shown.pop(case_id, None)
                 if now == (case, state, value, cost):
                     continue
-                if not gaps and "cannot read its" not in said:
+                if not gaps and "cannot read the run's manifest" not in said:
                     wrong.append(f"show: {case_id} without a message: {now}")
                 elif now is not None and now[0] != case:
                     wrong.append(f"show: {case_id} is {now[0]}")

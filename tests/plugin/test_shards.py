@@ -182,7 +182,11 @@ ONE = cases(list("abcdefgh"))
             ["--ultrapar-shard=1/5"],
             "workers = 4 of p/key0 divided by 5 shards leaves 0 for shard 5/5",
         ),
-        (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 cannot"),
+        (
+            ["--ultrapar-shard=1/2", "--ultrapar-baseline=1"],
+            "--ultrapar-baseline 1 cannot be used with shard 1/2 (command line --ultrapar-shard): "
+            "it measures",
+        ),
         (["--ultrapar-shard=1/2", "--ultrapar-mode=serial"], "mode serial (command line"),
         (
             ["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"],

@@ -233,7 +233,8 @@ def test_it(answer, prompt, grade): grade({arguments})
     [
         (
             'True, labels={"parts": ["a"]}',
-            "grade() got the label 'parts': ['a']; its name must be a string",
+            "grade() got the label 'parts': ['a']; its name must be a string, and its value a "
+            "string or a number",
         ),
         ('True, labels={3: "a"}', "grade() got the label 3: 'a'; its name must be a string"),
         (

@@ -82,7 +82,7 @@ def test_closed_limits_are_named_if_all_lanes_have_one():
     both = told([*free, *days])
     assert closed_words(WHOLE, both, LANES) == "p/key0's rpd and 1 more limit are closed"
     assert waits_words(WHOLE, both, LANES) == (
-        "waits: p/key0's rpd and 1 more limit are closed until you run ultrapar cluster reset-day"
+        "waits: p/key0's rpd and 1 more limit are closed; to reopen, run ultrapar cluster reset-day"
     )
     assert closed_words(WHOLE, both, LANES[:1]) == "p/key0's rpd is closed"
     # One key is open, or other hosts have its limit; a request is in flight; no case is left.

@@ -57,7 +57,7 @@ def test_speedup_has_an_interval_and_names_its_basis(paths):
     (judged,) = judge([parse_rule(f"speedup>={high * 1.01}")], run, None).judged
     assert judged.verdict == "FAIL"
     notes = gate_section(judge([parse_rule("speedup>=1")], run, None)).notes
-    basis = "the sum of its own service times and is therefore an upper bound"
+    basis = "the sum of that run's service times and is therefore an upper bound"
     assert f"the speed-up of the run is based on {basis}" in notes
 
 

@@ -57,7 +57,8 @@ def test_directory_that_others_may_write_to_is_refused(tmp_path):
     link.symlink_to(tmp_path)
     for place in (others, link, "/dev/null"):
         with pytest.raises(
-            ConfigError, match=r"cannot store the counts of daily limits in .* own, with mode 0700"
+            ConfigError,
+            match=r"cannot store the counts of daily limits in .* \(not a link\) .* mode 0700",
         ):
             state_directory({"ULTRAPAR_STATE_DIR": str(place)})
 

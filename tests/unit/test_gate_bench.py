@@ -116,7 +116,7 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
         ({"n": 17, "n_serial": 2}, "no interval: only 2 cases in the serial sample (minimum 3)"),
         ({"n": 1, "n_serial": 8}, "no interval: only 1 case besides the serial sample (minimum 3)"),
         # The file of an earlier version.
-        ({"n": 7, "n_serial": None}, "no interval: the benchmark file lacks one"),
+        ({"n": 7, "n_serial": None}, "no interval: the run's files contain none"),
     ):
         for part in known["ultrapar"]["runs"][-1]["parts"]:
             part |= {"basis": "sampled", "speedup_interval": None, **change}
@@ -149,7 +149,7 @@ def test_bench_without_the_measured_speedup_is_refused_in_one_sentence(
 def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_if_it_is_named(gate):
     code, said, _ = gate("unmeasured/ultra", "--rule", "speedup>=3")
     assert code == 0
-    assert "is based on the sum of its own service times and is therefore an upper bound" in said
+    assert "is based on the sum of that run's service times and is therefore an upper bound" in said
     assert gate("unmeasured", "--rule", "solved_rate>=0.7")[0] == 0
 
 

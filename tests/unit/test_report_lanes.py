@@ -27,7 +27,7 @@ def test_lane_with_timeouts_warns_if_its_server_keeps_computing():
     (line,) = lines(given_up, lane(is_whole=True), lane(outcomes={"ok": 9}, is_whole=True))
     assert line == (
         "lane p/a/k: 5 failed requests (5 timeout); 5 requests timed out: without `stream = true`, "
-        "the server may continue to compute their answers"
+        "the server may continue to compute abandoned answers"
     )
 
 

@@ -148,7 +148,7 @@ def test_refusals_name_the_error_and_write_nothing(tmp_path, capsys, monkeypatch
     assert "cannot read the results of damaged: " in refused(capsys, run, "damaged")
     assert "reused no run, not" in refused(capsys, run, "--reused", run)
     (tmp_path / "run" / "taken.json").write_text('[{"suite": 1}]')
-    assert "does not contain cases taken from other suites" in refused(capsys, run)
+    assert "is not a list of taken and reused cases" in refused(capsys, run)
     assert not list(tmp_path.glob("*/aggregate.*"))
 
 

@@ -175,7 +175,7 @@ def _run_all(directory: Path, commands: dict[str, list[str]]) -> int:
     if not any(_was_begun(directory / mode) for mode in commands):
         if code not in {_PASSED, _FAILED}:
             return code
-        _say("ultrapar bench: no cases, because no test takes llm or uses a prefetched fixture")
+        _say("ultrapar bench: no cases: no selected test takes llm or uses a prefetched fixture")
         return EXIT_UNUSABLE
     return finish(directory, ended, [*commands][len(ended) :])
 

@@ -32,7 +32,7 @@ NAME = "runs"
 SUMMARY = "list the runs in a folder, newest first"
 DESCRIPTION = """\
 List the runs in a folder and in its benches, newest first. The columns show the state, graded and
-planned cases, the share of solved cases, the duration of the last session, the cost, and the size.
+planned cases, the solve rate, the duration of the last session, the cost, and the size.
 
     ultrapar runs
     ultrapar runs /data/runs --json

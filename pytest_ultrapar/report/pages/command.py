@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the file to write (default: report.html in the run's directory)",
     )
     parser.add_argument(
-        "--markdown", action="store_true", help="print Markdown that fits in a GitHub comment"
+        "--markdown",
+        action="store_true",
+        help="print Markdown that fits in a GitHub comment, and write no HTML report",
     )
 
 
