@@ -201,7 +201,7 @@ def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterab
     barring = [one for one in _barring(whole, status, lanes) if not one.closed]
     if not barring:
         return ""
-    names = [f"the limit {one.limit} ({one.word} = {_number(one.whole)})" for one in barring]
+    names = [f"{one.limit}'s {one.word} = {_number(one.whole)}" for one in barring]
     n_more = len(names) - 1
     if all(one.coming > 0 for one in barring):
         return f"waits: this host's share of {names[0]} is on its way"

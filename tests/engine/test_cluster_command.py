@@ -137,7 +137,7 @@ def two_hosts(server, **facts):
         server,
         "two",
         numbers["two"],
-        said="waits: other hosts have all of the limit lab/key0 (qps = 2)",
+        said="waits: other hosts have all of lab/key0's qps = 2",
     )
     names = {SEATS.name: ("lab/key0", "workers"), QPS.name: ("lab/key0", "qps")}
     server.name_rows("night", names)
@@ -154,7 +154,7 @@ def test_status_shows_hosts_cases_limits_and_waiting_hosts(server, capsys):
     assert ", pytest-ultrapar 9.8.7\n" in text
     assert "3 of 50 cases done (1 without an answer), 1 in progress, 46 not begun, " in text
     assert re.search(r"^  one +3 +1 +\S+ +2 in flight$", text, re.MULTILINE)
-    waits = r"^  two +0 +0 +- +waits: other hosts have all of the limit lab/key0 \(qps = 2\)$"
+    waits = r"^  two +0 +0 +- +waits: other hosts have all of lab/key0's qps = 2$"
     assert re.search(waits, text, re.MULTILINE)
     # Waiting hosts come first.
     assert text.index("\n  two ") < text.index("\n  one ")

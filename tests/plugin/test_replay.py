@@ -271,7 +271,10 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
     done = replay(project, run, how)
     project.refusal(done)
     done.stderr.fnmatch_lines(
-        ["*does not contain whole requests and answers (recorded with --ultrapar-record text)*"]
+        [
+            "*does not contain whole requests and answers (recorded with --ultrapar-record text, "
+            "not full), so it cannot be replayed*"
+        ]
     )
     run = first_run(project)
     project.server.reset()

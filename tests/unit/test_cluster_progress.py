@@ -56,11 +56,11 @@ def test_share_adds_up_the_limits_of_the_binding_level():
         (shares(key0=(1, 1)), ""),
         (
             shares(),
-            "waits: other hosts have all of the limit p/key0 (qps = 1.5) and of 1 more limit",
+            "waits: other hosts have all of p/key0's qps = 1.5 and of 1 more limit",
         ),
         (
             shares(key0=(0, 1), key1=(0, 1)),
-            "waits: this host's share of the limit p/key0 (qps = 1.5) is on its way",
+            "waits: this host's share of p/key0's qps = 1.5 is on its way",
         ),
         ([], "waits: this host has no share of the limits yet"),
     ],
@@ -72,7 +72,7 @@ def test_host_without_a_share_names_the_limit_that_it_waits_for(own, said):
 def test_limit_of_all_lanes_is_named_alone():
     closed = [ShareStatus("pool", "workers", 0, 1, 0), *shares(key0=(1, 1), key1=(1, 1))[1:]]
     assert waits_words(WHOLE, told(closed), LANES) == (
-        "waits: other hosts have all of the limit pool (workers = 1)"
+        "waits: other hosts have all of pool's workers = 1"
     )
 
 
@@ -88,7 +88,7 @@ def test_closed_limits_are_named_if_all_lanes_have_one():
     # One key is open, or other hosts have its limit; a request is in flight; no case is left.
     elsewhere = [*shares(key0=(1, 1)), *days[:1]]
     assert waits_words(WHOLE, told(elsewhere), LANES) == (
-        "waits: other hosts have all of the limit p/key1 (qps = 2)"
+        "waits: other hosts have all of p/key1's qps = 2"
     )
     for whole, status in (
         (WHOLE, told([*free, *days[:1]])),

@@ -164,9 +164,9 @@ def test_progress_of_a_cluster_covers_all_hosts():
 
 
 def test_waiting_host_shows_its_reason_first():
-    waits = "waits: other hosts have all of the limit key0 (qps = 2)"
+    waits = "waits: other hosts have all of key0's qps = 2"
     state = of_several(waits, n_before=120)
-    line = progress_line(state, 10.0, 90)
+    line = progress_line(state, 10.0, 80)
     assert line == f"running on 3 hosts: 120/560 done, {waits}"
     assert "in flight" not in progress_line(state, 10.0, 200)
 
