@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 import pytest
 
-from pytest_ultrapar.report.text import one_line, shorten
+from pytest_ultrapar.report.text import counted, one_line, shorten
 from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
@@ -120,8 +120,9 @@ def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
             reader = csv.reader(texts, strict=True)
             header = next(reader, [])
             for fields in filter(None, reader):
-                if len(fields) != len({*header}):
-                    place.refuse(f"has {len(fields)} fields; the first line has {len({*header})}")
+                if len(fields) != (n := len({*header})):
+                    found, named = counted(len(fields), "field"), counted(n, "column")
+                    place.refuse(f"has {found}, but the first line names {named}")
                 yield dict(zip(header, fields, strict=True))
         elif suffix in {".jsonl", ".ndjson"}:
             decode = msgspec.json.Decoder(dict[str, Any]).decode

@@ -46,7 +46,7 @@ def rows(said):
     return {mode: (policy, rest) for mode, policy, rest in found}
 
 
-def test_plan_in_adaptive_mode_says_that_it_uses_the_ceilings(project, planned):
+def test_plan_in_adaptive_mode_says_that_it_uses_the_maximum_of_each_limit(project, planned):
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     said = planned("-n0", "--ultrapar-rate-mode=adaptive")

@@ -102,8 +102,8 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         # The rest is the reader's message, which differs between releases.
         ("latin.jsonl", b'{"a": "\xe4"}', {}, ":1: "),
         ("latin.csv", b"a\n1\n\xe4\n", {}, ":3: 'utf-8' codec can't decode byte 0xe4"),
-        ("short.csv", "a,b\n1,2\n3\n", {}, ":3: has 1 fields; the first line has 2"),
-        ("twice.csv", "a,a\n1,2\n", {}, ":2: has 2 fields; the first line has 1"),
+        ("short.csv", "a,b\n1,2\n3\n", {}, ":3: has 1 field, but the first line names 2 columns"),
+        ("twice.csv", "a,a\n1,2\n", {}, ":2: has 2 fields, but the first line names 1 column"),
         ("quote.csv", 'a,b\n1,2\n"3,4\n', {}, ":3: unexpected end of data"),
         ("none.parquet", "PAR", {}, ": Parquet file size is 3 bytes"),
         (
