@@ -240,7 +240,9 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
         body = one.sent.encode()
         if one.base is not None:
             if not 0 <= one.base < len(found) or min(one.first, one.last) < 0:
-                raise ValueError(f"an exchange refers wrongly to one of the {len(found)} before it")
+                raise ValueError(
+                    f"an exchange refers to number {one.base}, but only {len(found)} come before it"
+                )
             base = found[one.base]
             body = base[: one.first] + body + base[len(base) - one.last :]
         found.append(body)

@@ -283,7 +283,7 @@ def serial_times(measures: Measures) -> list[float]:
 
 
 def serial_sample(measures: Measures) -> SerialSample | None:
-    """Summarize the serial sample; None if there is no sample, or it has no completed case."""
+    """Summarise the serial sample; None if there is no sample, or it has no completed case."""
     times_s = serial_times(measures)
     return SerialSample(len(times_s), max(sum(times_s), RESOLUTION_S)) if times_s else None
 

@@ -1,7 +1,7 @@
 """State that a provider stores, and that requests and answers refer to by name.
 
 If a request names a stored response, conversation, file or container, it must use the key and the
-instance with which that object was created. Encrypted reasoning is tied to an organization: only
+instance with which that object was created. Encrypted reasoning is tied to an organisation: only
 the one that received it can send it back. Anthropic's thinking signatures are valid everywhere.
 
 This module need not know the API, because a field that contains a name has the same meaning in all

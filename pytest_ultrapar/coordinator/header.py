@@ -77,10 +77,10 @@ def _begun(run: Run) -> str:
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
     if n_begun := cut_off.n_begun:
-        return f"; {counted(n_begun, 'conversation')} interrupted: recorded answers are used first"
+        return f"; {counted(n_begun, 'conversation')} interrupted: stored answers are used first"
     if cut_off.n_cases and earlier.record != "full":
         return (
-            f"; {counted(cut_off.n_cases, 'case')} interrupted and started again, because "
+            f"; {counted(cut_off.n_cases, 'case')} interrupted, to be started again, because "
             f"--ultrapar-record {earlier.record} stores no answers"
         )
     return ""

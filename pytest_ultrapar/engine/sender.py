@@ -753,10 +753,7 @@ class Sender:
         raise error from cause
 
     def return_unused(self) -> None:
-        """Return the first lease if no request has used it.
-
-        Called by the timer, by `close`, and before a role's request asks for a lease.
-        """
+        """Return the first lease if no request has used it. Otherwise this does nothing."""
         first = self._take_first()
         if first is not None:
             self.parts.port.release(first, "unsent")

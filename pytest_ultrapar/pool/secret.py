@@ -25,7 +25,7 @@ _OF_OTHER_TOOLS = re.compile(
 _GITHUBS = re.compile(
     r"(.+\.)?(github\.ai|github\.com|githubcopilot\.com)|models\.inference\.ai\.azure\.com"
 )
-"""Hosts that serve models and accept GitHub's own tokens."""
+"""Host names of services that serve models and accept GitHub's own tokens."""
 
 
 def refuse_of_others(location: Location, variable: str, hosts: Collection[str] = ()) -> None:

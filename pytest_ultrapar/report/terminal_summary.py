@@ -1,4 +1,4 @@
-"""Summarize a finished run on one screen, most important facts first. All functions are pure."""
+"""Summarise a finished run on one screen, most important facts first. All functions are pure."""
 
 from __future__ import annotations
 

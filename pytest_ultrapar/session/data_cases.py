@@ -120,7 +120,8 @@ def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
             reader = csv.reader(texts, strict=True)
             header = next(reader, [])
             for fields in filter(None, reader):
-                if len(fields) != (n := len({*header})):
+                n = len({*header})
+                if len(fields) != n:
                     found, named = counted(len(fields), "field"), counted(n, "column")
                     place.refuse(f"has {found}, but the first line names {named}")
                 yield dict(zip(header, fields, strict=True))

@@ -138,7 +138,7 @@ class _Job(NamedTuple):
         except AssertionError as error:
             return self._unsolved(None, f"failed: {error}")
         except MemoryError:
-            return self._unsolved("memory_limit", f"used more memory than {self.memory_mb} MB")
+            return self._unsolved("memory_limit", f"used more memory than {self.memory_mb} MiB")
         except SystemExit as error:
             return self._unsolved("died", f"died: exit code {error.code}")
         except BaseException as error:  # noqa: BLE001 - the case reports every error

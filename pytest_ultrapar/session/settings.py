@@ -116,12 +116,12 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
 def _of_shard(options: Options) -> Iterator[str]:
     hint = f"cannot be used with shard {options.shard} ({options.origin['shard']})"
     if options.sample is not None:
-        yield f"--ultrapar-sample {options.sample} {hint}: a sample is drawn from all cases"
-    alone = f"{hint}: it measures one machine that has the full limits"
+        yield f"--ultrapar-sample {options.sample} {hint}: samples cover all cases; leave one out"
+    why = f"{hint}: it measures one machine that has the full limits; leave one out"
     if options.baseline is not None:
-        yield f"--ultrapar-baseline {options.baseline} {alone}"
+        yield f"--ultrapar-baseline {options.baseline} {why}"
     if options.mode == "serial":
-        yield f"mode serial ({options.origin['mode']}) {alone}"
+        yield f"mode serial ({options.origin['mode']}) {why}"
     if options.gate or options.gate_baseline is not None:
         given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
         yield (

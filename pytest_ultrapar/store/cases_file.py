@@ -138,8 +138,9 @@ def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
     changed = [(case, name) for case, name in found if name is not None]
     if not changed:
         return None
-    which = f" (the first of {len(changed):,} cases)" if len(changed) > 1 else ""
-    (case, name), code = changed[0], ""
+    which = f" (the first of {len(changed):,} changed cases)" if len(changed) > 1 else ""
+    case, name = changed[0]
+    code = ""
     pythons = [one.content.get(name, "").rpartition(":")[0] for one in (before[case.case_id], case)]
     if all(pythons) and pythons[0] != pythons[1]:
         code = f" contains code, which {' and '.join(pythons)} represent differently"

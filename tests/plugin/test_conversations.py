@@ -259,7 +259,7 @@ def test_run_without_stored_answers_restarts_its_conversations_and_reports_it(ta
     talks.kill_at(30, "-n0", f"--ultrapar-record={record}")
     n_open = talks.n_open()
     said = talks.resume("-n0", f"--ultrapar-record={record}")
-    assert f"{n_open} cases interrupted and started again, because" in said
+    assert f"{n_open} cases interrupted, to be started again, because" in said
     assert f"--ultrapar-record {record} stores no answers" in said
     assert talks.twice() > SEATS
     assert {row["outcome"] for row in talks.project.rows()} == {"solved"}
@@ -290,7 +290,7 @@ def test_interrupted_conversations_continue_too(talks):
         running.interrupt()
         running.wait()
     said = talks.resume("-n0")
-    assert re.search(r"[1-9]\d* conversations? interrupted: recorded answers are used first", said)
+    assert re.search(r"[1-9]\d* conversations? interrupted: stored answers are used first", said)
     asked_once(talks, 0)
     assert {row["n_attempts"] for row in talks.project.rows()} == {N_TURNS}
 

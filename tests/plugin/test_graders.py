@@ -44,7 +44,7 @@ PROGRAMS = {
     "os._exit(3)": ("unsolved", "died", "grader passes died: exit code 3"),
     "os.abort()": ("unsolved", "died", "grader passes died: SIGABRT"),
     "sys.exit(1)": ("unsolved", "died", "grader passes died: exit code 1"),
-    "x='a'*10**9": ("unsolved", "memory_limit", "grader passes used more memory than 200 MB"),
+    "x='a'*10**9": ("unsolved", "memory_limit", "grader passes used more memory than 200 MiB"),
     "scribble()": ("unsolved", "died", "grader passes died: SIGKILL"),
     "1/0": ("error", "ZeroDivisionError: division by zero", None),
 }

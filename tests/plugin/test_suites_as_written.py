@@ -297,12 +297,12 @@ def test_swapped_functions_count_as_changed_data(project):
     assert project.run("-n0", "--ultrapar-resume=latest").ret == 0
     project.suite(SAID_BY_FUNCTION.format("lambda x: x * 11, lambda x: x + 27"))
     said = refused(project.run("-n0", "--ultrapar-resume=latest"))
-    assert "(the first of 2 cases) have changed: parameter 'function'" in said
+    assert "(the first of 2 changed cases) have changed: parameter 'function'" in said
     assert len(project.server.prompts) == 2
 
 
 CHANGED = "the data of test_suite.py::test_it[m-t1-r0] have changed: parameter"
-FIRST_CHANGED = CHANGED.replace(" have", " (the first of 2 cases) have")
+FIRST_CHANGED = CHANGED.replace(" have", " (the first of 2 changed cases) have")
 
 
 @pytest.mark.parametrize(("suite", "name"), [(DATA, "item"), (PLAIN, "prompt")])

@@ -137,7 +137,7 @@ def test_changed_parameter_is_found_from_both_plans(then, now, changed):
 def test_changed_cases_are_counted_and_new_cases_are_not():
     now = [case(0, p="x"), case(1), case(2), case(3, p="y")]
     assert changed_message([case(0), case(1), case(3)], now) == (
-        "the data of t.py::test_it[0] (the first of 2 cases) have changed: parameter 'p'"
+        "the data of t.py::test_it[0] (the first of 2 changed cases) have changed: parameter 'p'"
     )
     assert changed_message(THEN, NOW) is None
 
