@@ -211,7 +211,7 @@ def test_changed_spending_counts_in_full_and_a_missing_file_stops_the_run(projec
     spending.write_text(re.sub(r"(reserve 8 )\d", r"\g<1>0", whole))
     again = project.run(*resume)
     assert again.ret == 1
-    said = "*WARNING: *spending.log is damaged: the full amounts of unreadable entries count as*"
+    said = "*WARNING: *spending.log is damaged: the whole spending of the run counts in each of*"
     again.stdout.fnmatch_lines([said])
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 8

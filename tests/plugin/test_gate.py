@@ -125,7 +125,7 @@ def test_run_without_any_answer_fails_its_gate_without_a_traceback(project, outc
     project.server.weather = refusing(401, f"{CANARY}-0")
     result = project.run("-n0", "--ultrapar-gate=solved_rate>=0.5")
     said_by(result, 1)
-    result.stdout.fnmatch_lines(["FAILED: cannot check the rules of *: no case of * was graded*"])
+    result.stdout.fnmatch_lines(["FAILED: cannot check the rules of *: no case in * was graded*"])
 
 
 @pytest.mark.slow

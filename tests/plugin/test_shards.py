@@ -252,7 +252,7 @@ def test_shard_is_regraded_and_replayed_only_as_itself(project, server):
         assert {row["case_id"] for row in project.rows()} == ids
         assert _manifest(project.directory)["shard"] == "1/2"
         other = project.run_here("-n0", option, "--ultrapar-shard=2/2")
-        assert f"run {run.name} is shard 1/2, and command line" in project.refusal(other)
+        assert f"run {run.name} is shard 1/2, but command line" in project.refusal(other)
     assert not server.requests
 
 
