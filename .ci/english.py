@@ -97,10 +97,10 @@ def of_python(source: str) -> Iterator[Text]:
     nodes = list(ast.walk(ast.parse(source)))
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
-    parts = {id(part) for node in formatted for part in ast.walk(node) if part is not node}
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     expressions = [node for node in calls if ast.unparse(node.func).startswith("re.")]
-    parts |= {id(part) for node in expressions for part in ast.walk(node)}
+    wholes = (*formatted, *expressions)
+    parts = {id(part) for node in wholes for part in ast.walk(node) if part is not node}
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_":
             yield Text(node.lineno, "test name", node.name[5:].replace("_", " "))

@@ -241,7 +241,7 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
         if one.base is not None:
             if not 0 <= one.base < len(found) or min(one.first, one.last) < 0:
                 raise ValueError(
-                    f"an exchange refers to number {one.base}, but only {len(found)} come before it"
+                    f"an exchange has an invalid reference to number {one.base} of {len(found)}"
                 )
             base = found[one.base]
             body = base[: one.first] + body + base[len(base) - one.last :]

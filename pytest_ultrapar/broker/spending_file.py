@@ -188,11 +188,11 @@ def find_spending(path: Path) -> Spending | None:
             "--ultrapar-replay-misses ask)"
         )
     trouble = ""
-    if n_broken or sum(spent.values()) < total:
-        trouble = f"{path} is damaged: the full amounts of unreadable entries count as spent"
     if sum(spent.values()) < total:
         spent = {ALL_LANES: total}
         trouble = f"{path} is damaged: the whole spending of the run counts in each of its budgets"
+    elif n_broken:
+        trouble = f"{path} is damaged: the full amounts of unreadable entries count as spent"
     return Spending(spent, "" if run_id == _UNKNOWN_RUN else run_id, trouble)
 
 

@@ -100,8 +100,9 @@ def _outcome(look: ComparedFigure | None) -> str:
     """Return the headline. Runs graded only by scores may have no figure in common."""
     if look is None:
         return "no common figure"
-    rate = f"solve rate {_points(look)} points"
-    return rate if look.figure == RATE else f"{look.figure} {_points(look)}"
+    if look.figure == RATE:
+        return f"solve rate {_points(look)} points"
+    return f"{look.figure} {_points(look)}"
 
 
 def _seen(look: ComparedFigure) -> tuple[str, str, bool, int]:

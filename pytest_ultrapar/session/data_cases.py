@@ -119,8 +119,8 @@ def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
             texts = (line.decode() for line in _lines(place, file))
             reader = csv.reader(texts, strict=True)
             header = next(reader, [])
+            n = len({*header})
             for fields in filter(None, reader):
-                n = len({*header})
                 if len(fields) != n:
                     found, named = counted(len(fields), "field"), counted(n, "column")
                     place.refuse(f"has {found}, but the first line names {named}")

@@ -116,8 +116,10 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
 def _of_shard(options: Options) -> Iterator[str]:
     hint = f"cannot be used with shard {options.shard} ({options.origin['shard']})"
     if options.sample is not None:
-        why = "a sample is drawn from all cases; leave one out"
-        yield f"--ultrapar-sample {options.sample} {hint}: {why}"
+        yield (
+            f"--ultrapar-sample {options.sample} {hint}: a sample is drawn from all cases; "
+            "leave one out"
+        )
     why = f"{hint}: it measures one machine that has the full limits; leave one out"
     if options.baseline is not None:
         yield f"--ultrapar-baseline {options.baseline} {why}"

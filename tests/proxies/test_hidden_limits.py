@@ -32,7 +32,8 @@ def least_s(hidden: Hidden) -> float:
 def bears(hidden: Hidden, run: Run, upstream: int, place: Path) -> bool:
     """Whether a run took at most `MOST_TIME` times as long as a run that knows the limit.
 
-    If the run is this close to the shortest possible time, no other run is needed.
+    If the run is this close to the shortest possible time, no other run is needed. A shared machine
+    may have become slower meanwhile, so a run that seems too slow is measured again.
     """
     times_s = chain([least_s(hidden)], (known_s(hidden, upstream, place / n) for n in "ab"))
     return any(run.time_s <= MOST_TIME * time_s for time_s in times_s)
@@ -51,17 +52,12 @@ def known_s(hidden: Hidden, upstream: int, place: Path) -> float:
 )
 def test_hidden_limit_costs_no_case_few_refusals_and_little_time(upstream, tmp_path, name, mode):
     hidden = BY_NAME[name]
-
-    def is_fast(place: Path) -> bool:
-        with running(hidden.proxy, upstream, place / "proxy") as front:
-            run = play(front, place, limit=hidden.declared, n=hidden.n, mode=mode)
-        assert run.outcomes == {("solved", None): hidden.n}, run.output
-        assert n_refused(run.requests) > 0, "the run never reached the limit, so this shows nothing"
-        assert refused_share(run.requests) <= MOST_REFUSED
-        return bears(hidden, run, upstream, place)
-
-    # A shared machine may have slowed down one of the runs, so a slow one is measured again.
-    assert any(is_fast(tmp_path / attempt) for attempt in "ab"), "too slow twice"
+    with running(hidden.proxy, upstream, tmp_path / "proxy") as front:
+        run = play(front, tmp_path, limit=hidden.declared, n=hidden.n, mode=mode)
+    assert run.outcomes == {("solved", None): hidden.n}, run.output
+    assert n_refused(run.requests) > 0, "the run never reached the limit, so this shows nothing"
+    assert refused_share(run.requests) <= MOST_REFUSED
+    assert bears(hidden, run, upstream, tmp_path)
 
 
 def test_connections_that_end_after_ten_requests_cost_nothing(upstream, tmp_path):
